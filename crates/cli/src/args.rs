@@ -6,8 +6,8 @@ use crate::exit::Outcome;
 #[cfg(feature = "metp")]
 use crate::metp;
 use crate::{
-    channel, completions, contracts, daemon, demo, doctor, ecode, group, guard, lab, limits, monitor, net, policy,
-    probe, restore, run, services, sim, status, top,
+    channel, completions, conference, contracts, daemon, demo, doctor, ecode, group, guard, lab, limits, monitor, net,
+    policy, probe, restore, run, services, sim, status, top,
 };
 
 const EXIT_CODES: &str = "\
@@ -46,6 +46,7 @@ pub(crate) enum Command {
     Lab(lab::Args),
     Contract(contracts::Args),
     Channel(channel::Args),
+    Conference(conference::Args),
     #[cfg(feature = "metp")]
     Metp(metp::Args),
     Monitor(monitor::Args),
@@ -74,6 +75,7 @@ impl Command {
             Command::Lab(args) => lab::run(args),
             Command::Contract(args) => contracts::run(args),
             Command::Channel(args) => channel::run(args),
+            Command::Conference(args) => conference::run(args),
             #[cfg(feature = "metp")]
             Command::Metp(args) => metp::run(args),
             Command::Monitor(args) => monitor::run(args),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use qfabric_demo::{Options, Terminal};
+use qfabric_demo::{Options, Terminal, conference};
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -13,6 +13,7 @@ const INTERRUPTED: u8 = 130;
 const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
           qfabric demo --seconds 300 --json demo.json --only hogs
+          qfabric demo --only conference --seconds 420 --out report
 
 ffmpeg makes the clips at the first run, which takes some minutes; they are kept in the folder of --cache. Ctrl-C restores \
 all settings and prints a report of the measurements so far; the exit code is 130 then. Otherwise the exit code is 0 if a \
@@ -34,7 +35,8 @@ pub(crate) struct Args {
     /// Number of hogs: processes that use as much CPU time as they can get [default: six per CPU]
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
-    /// Run only the policies whose `setting: policy` contains this word; may be repeated
+    /// Run only the policies whose `setting: policy` contains this word; may be repeated. `conference`: the conference of
+    /// two hosts instead
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run all policies, also the paper's predictors and players that skip frames
@@ -82,6 +84,11 @@ pub(crate) fn run(args: Args) -> Outcome {
         ..Options::default()
     };
     let stop = options.stop.clone();
+    if conference::is_wanted(&options) {
+        let report = conference::run(&options, &mut Terminal::default());
+        output::print(&report.map_err(|error| Failure::fault(format!("{error:#}")))?.text())?;
+        return Ok(Done(0));
+    }
     let report =
         qfabric_demo::run(options, &mut Terminal::default()).map_err(|error| Failure::fault(format!("{error:#}")))?;
     output::print(&report.text())?;

@@ -7,6 +7,7 @@
 mod args;
 mod channel;
 mod completions;
+mod conference;
 mod connect;
 mod contract;
 mod contracts;

@@ -87,19 +87,36 @@ impl Drop for ChildGuard {
 
 /// Finds the player: `$QFABRIC_PLAYER`, beside this program, or on the path.
 pub fn find_player() -> Result<PathBuf> {
-    let named = std::env::var_os("QFABRIC_PLAYER").map(PathBuf::from);
+    find("qfabric-player", "QFABRIC_PLAYER")
+}
+
+/// Finds the conference: `$QFABRIC_CONFERENCE`, beside this program, or on the path.
+pub fn find_conference() -> Result<PathBuf> {
+    find("qfabric-conference", "QFABRIC_CONFERENCE")
+}
+
+/// Finds the program `qfabric`: `$QFABRIC`, beside this program, or on the path.
+pub fn find_qfabric() -> Result<PathBuf> {
+    find("qfabric", "QFABRIC")
+}
+
+fn find(name: &str, variable: &str) -> Result<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|exe| {
         let folder = exe.parent()?;
-        [folder, folder.parent()?].map(|f| f.join("qfabric-player")).into_iter().find(|p| p.exists())
+        [folder, folder.parent()?].map(|f| f.join(name)).into_iter().find(|p| p.is_file())
     });
     let on_path = || {
         let folders = std::env::var_os("PATH")?;
-        std::env::split_paths(&folders).map(|f| f.join("qfabric-player")).find(|p| p.exists())
+        std::env::split_paths(&folders).map(|f| f.join(name)).find(|p| p.is_file())
     };
-    named.or(beside).or_else(on_path).context(
-        "qfabric-player was not found beside this program or on the path; \
-         build it with `cargo build --release -p qfabric-player` or set QFABRIC_PLAYER",
-    )
+    named.or(beside).or_else(on_path).with_context(|| {
+        let package = if name == "qfabric" { "qfabric-cli" } else { name };
+        format!(
+            "{name} was not found beside this program or on the path; build it with `cargo build --release -p {package}` \
+             or set {variable}"
+        )
+    })
 }
 
 /// A command for the player in its own process group, so that Ctrl-C reaches only the demo, which ends its
@@ -150,6 +167,19 @@ impl Hogs {
         let one = || {
             let mut command = player_command(player);
             command.arg("--hog").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            spawn(command)
+        };
+        let hogs = Hogs((0..count).map(|_| one()).collect::<Result<_>>()?);
+        hogs.pause();
+        Ok(hogs)
+    }
+    /// Starts `count` paused hogs that run on one CPU only.
+    pub fn start_on(player: &Path, count: usize, cpu: usize) -> Result<Hogs> {
+        let one = || {
+            let mut command = Command::new("taskset");
+            command.arg("-c").arg(cpu.to_string()).arg(player);
+            command.arg("--die-with-parent").arg(std::process::id().to_string()).arg("--hog").process_group(0);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             spawn(command)
         };
         let hogs = Hogs((0..count).map(|_| one()).collect::<Result<_>>()?);

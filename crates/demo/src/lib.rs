@@ -12,6 +12,7 @@
 pub mod calibrate;
 pub mod children;
 pub mod clips;
+pub mod conference;
 pub mod disturbance;
 pub mod grid;
 mod holding;

@@ -79,7 +79,7 @@ fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn 
     let plan = plan::plan(options.seconds, &options.only, options.all, options.seed);
     ensure!(
         !plan.rounds.is_empty(),
-        "--only {:?} matches no round; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid",
+        "--only {:?} matches no round; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid, conference",
         options.only
     );
     if !plan.left_out.is_empty() {
@@ -258,10 +258,10 @@ fn disturbance(played: &Result<RunRecord>) -> Option<String> {
 }
 
 /// A private folder for logs and traces, removed at the end.
-struct Folder(std::path::PathBuf);
+pub(crate) struct Folder(pub(crate) std::path::PathBuf);
 
 impl Folder {
-    fn make() -> Result<Folder> {
+    pub(crate) fn make() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("qfabric-demo-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Folder(path))
@@ -275,14 +275,14 @@ impl Drop for Folder {
 }
 
 /// Sets the flag on SIGINT and SIGTERM until the returned value is dropped.
-fn raise_on_signals(stop: &Stop) -> Result<Signals> {
+pub(crate) fn raise_on_signals(stop: &Stop) -> Result<Signals> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let register =
         |signal| signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("cannot install the signal handlers");
     Ok(Signals([register(SIGINT)?, register(SIGTERM)?]))
 }
 
-struct Signals([signal_hook::SigId; 2]);
+pub(crate) struct Signals([signal_hook::SigId; 2]);
 
 impl Drop for Signals {
     fn drop(&mut self) {

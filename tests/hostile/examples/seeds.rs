@@ -9,6 +9,8 @@ use qfabric_channel::{
     Direction, FilterCommand, FilterId, FilterSpec, Key, Lane, Node, QosRange, Registration, SinkSpec, SourceId,
     SourceSpec, Submission, Target,
 };
+use qfabric_conference::Level;
+use qfabric_conference::wire::{Feedback, FrameHeader};
 use qfabric_ecode::testing::texts::Text;
 use qfabric_host::manager::contracts::{Body, CapScope, ContractMessage, NoConsent, OverCap, PartRequest, Reason};
 use qfabric_hostile::{NodeOutputs, seeding};
@@ -30,6 +32,7 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "format", &[texts(&FORMATS), ecode].concat())?;
     keep(&folder, "event", &texts(&EVENTS))?;
     keep(&folder, "access", &texts(&ACCESS))?;
+    keep(&folder, "conference", &[conference()])?;
     keep(&folder, "config", &[fs::read(root.join("packaging/daemon.toml"))?])?;
     keep(&folder, "api_body", &texts(&BODIES))?;
     keep(&folder, "words", &texts(&WORDS))?;
@@ -42,6 +45,21 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "local_message", &messages())?;
     keep(&folder, "message_ring", &rings())?;
     keep(&folder, "host_stream", &[stream()])
+}
+
+/// Two pictures in two parts each, feedback, and a wanted level.
+fn conference() -> Vec<u8> {
+    let setting: Level = "jpeg:60:352x288".parse().expect("a level");
+    let mut events =
+        vec![setting.encode().to_vec(), Feedback { stream: 7, shown: 20_000, ..Feedback::default() }.encode().to_vec()];
+    for (number, part) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
+        let (stream, sent, bytes, parts, key, level, generated) = (7, number, 9, 2, true, 0, Instant::new(5));
+        let header = FrameHeader { stream, number, sent, bytes, part, parts, setting, key, level, generated };
+        let mut event = Vec::new();
+        header.encode(&[3; 9], &mut event);
+        events.push(event);
+    }
+    events.iter().flat_map(|event| [&(event.len() as u16).to_le_bytes()[..], event].concat()).collect()
 }
 
 /// Inputs that write pieces into the memory: positions at 8 (written) and 16 (read), messages from 24 on, the

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod conference;
 mod contracts;
 mod ecode;
 mod events;
@@ -23,6 +24,7 @@ mod streams;
 mod texts;
 
 pub use bodies::api_body;
+pub use conference::conference;
 pub use contracts::contract_message;
 pub use ecode::{ecode_engines, ecode_source};
 pub use events::{event, format};
@@ -54,11 +56,12 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
     Target { name: "channel_operations", check: channel_operations },
+    Target { name: "conference", check: conference },
     Target { name: "config", check: config },
     Target { name: "contract_message", check: contract_message },
     Target { name: "ecode_engines", check: ecode_engines },

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 44] = [
+const COMMANDS: [&str; 46] = [
     "run",
     "probe",
     "doctor",
@@ -49,6 +49,7 @@ const COMMANDS: [&str; 44] = [
     "monitor set",
     "monitor watch",
     "policy why",
+    "conference",
     "group ls",
 ];
 

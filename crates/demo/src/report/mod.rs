@@ -2,7 +2,7 @@
 
 mod heat;
 mod html;
-mod plots;
+pub(crate) mod plots;
 mod table;
 
 use std::path::Path;

@@ -18,15 +18,15 @@ use super::{Report, RunPoints};
 const FONT: &[u8] = include_bytes!("../../assets/plots.ttf");
 const PANEL: (u32, u32) = (400, 240);
 const COLUMNS: usize = 3;
-const PAPER: RGBColor = RGBColor(255, 255, 255);
-const INK: RGBColor = RGBColor(51, 65, 85);
-const GRID: RGBColor = RGBColor(226, 232, 240);
-const TARGET: RGBColor = RGBColor(209, 250, 229);
+pub(crate) const PAPER: RGBColor = RGBColor(255, 255, 255);
+pub(crate) const INK: RGBColor = RGBColor(51, 65, 85);
+pub(crate) const GRID: RGBColor = RGBColor(226, 232, 240);
+pub(crate) const TARGET: RGBColor = RGBColor(209, 250, 229);
 const MISS: RGBColor = RGBColor(220, 38, 38);
 const COST: RGBColor = RGBColor(203, 213, 225);
-const OURS: RGBColor = RGBColor(13, 116, 206);
+pub(crate) const OURS: RGBColor = RGBColor(13, 116, 206);
 const STATIC: RGBColor = RGBColor(217, 119, 6);
-const OTHER: RGBColor = RGBColor(100, 116, 139);
+pub(crate) const OTHER: RGBColor = RGBColor(100, 116, 139);
 const HELD: RGBColor = RGBColor(5, 150, 105);
 /// Each colour with the CSS variable that replaces it in the page.
 const VARIABLES: [(RGBColor, &str); 10] = [
@@ -148,10 +148,15 @@ pub(super) fn svg(figure: &Figure) -> Result<String> {
 type Area<DB> = DrawingArea<DB, Shift>;
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
-fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
+/// Makes the embedded font known to plotters.
+pub(crate) fn letters() {
     static LETTERS: Once = Once::new();
     // A failed registration leaves the plots without text. Registering the font again would not help.
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
+}
+
+fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
+    letters();
     area.fill(&PAPER)?;
     let scale = figure.scale();
     let columns = figure.runs.len().clamp(1, COLUMNS);

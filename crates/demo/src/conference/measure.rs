@@ -1,0 +1,152 @@
+//! Rates and jitter of a run, from the times at which pictures were shown. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use super::timeline::Timeline;
+use super::{Adaptation, RATE};
+
+/// A rate of at least this fraction of the wanted one has recovered.
+const RECOVERED: f64 = 0.95;
+/// Seconds for which it has to last.
+const LASTING: usize = 3;
+
+/// A picture that was shown, as the client logs it.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct ShownPicture {
+    pub shown_ns: u64,
+}
+
+/// A second of the server, as it prints it.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct ServerSecond {
+    pub at_ns: u64,
+    pub generated: u32,
+    pub level_changes: u32,
+}
+
+/// What a run looked like, second by second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Series {
+    /// Seconds since the begin, and pictures per second that the server generated.
+    pub generated: Vec<(f64, f64)>,
+    /// Pictures shown in each second.
+    pub shown: Vec<u32>,
+    /// Seconds since the begin of each shown picture, and how far its distance to the one before is from the period, in
+    /// milliseconds.
+    pub jitter_ms: Vec<(f64, f64)>,
+    /// Changes of the level.
+    pub level_changes: u32,
+}
+
+/// A client in a scenario.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConferenceRow {
+    /// Letter of the scenario.
+    pub scenario: String,
+    /// What adapts.
+    pub adaptation: Adaptation,
+    /// Name of the client.
+    pub client: String,
+    /// Total utility; none: no application has registered a utility function.
+    pub utility: Option<f64>,
+    /// Pictures shown per second.
+    pub rate_mean: f64,
+    /// 99th percentile of the jitter.
+    pub jitter_p99_ms: f64,
+    /// Seconds from the begin of the server's disturbance until 95 % of the wanted rate were back for 3 s. None: the
+    /// rate was never lower, or never came back.
+    pub recovery_s: Option<f64>,
+    /// Changes of the level.
+    pub quality_changes: u32,
+}
+
+impl Series {
+    /// From `begin` on, for `seconds`.
+    pub(super) fn new(begin: u64, seconds: f64, shown: &[ShownPicture], server: &[ServerSecond]) -> Series {
+        let since = |at: u64| (at as f64 - begin as f64) / 1e9;
+        let within = |at: &f64| (0.0..seconds).contains(at);
+        let mut series = Series { shown: vec![0; seconds.floor().max(1.0) as usize], ..Series::default() };
+        for at in shown.iter().map(|picture| since(picture.shown_ns)).filter(within) {
+            if let Some(count) = series.shown.get_mut(at as usize) {
+                *count += 1;
+            }
+        }
+        for pair in shown.windows(2) {
+            let distance = pair[1].shown_ns.saturating_sub(pair[0].shown_ns) as f64 / 1e6;
+            series.jitter_ms.push((since(pair[1].shown_ns), (distance - 1_000.0 / f64::from(RATE)).abs()));
+        }
+        series.jitter_ms.retain(|(at, _)| within(at));
+        let rates = server.iter().map(|second| (since(second.at_ns), f64::from(second.generated) / 1e3));
+        series.generated = rates.filter(|(at, _)| within(at)).collect();
+        series.level_changes = server.last().map_or(0, |second| second.level_changes);
+        series
+    }
+
+    /// The row of the client.
+    pub(super) fn row(&self, scenario: &str, adaptation: Adaptation, timeline: &Timeline) -> ConferenceRow {
+        let total: u32 = self.shown.iter().sum();
+        ConferenceRow {
+            scenario: scenario.to_owned(),
+            adaptation,
+            client: "client".into(),
+            utility: None,
+            rate_mean: f64::from(total) / self.shown.len().max(1) as f64,
+            jitter_p99_ms: self.jitter_p99(),
+            recovery_s: self.recovery(timeline.disturbances()[0].0),
+            quality_changes: self.level_changes,
+        }
+    }
+
+    fn jitter_p99(&self) -> f64 {
+        let mut all: Vec<f64> = self.jitter_ms.iter().map(|(_, jitter)| *jitter).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let rank = (all.len() * 99).div_ceil(100);
+        rank.checked_sub(1).and_then(|at| all.get(at)).copied().unwrap_or_default()
+    }
+
+    fn recovery(&self, disturbed: f64) -> Option<f64> {
+        let first = disturbed.ceil() as usize;
+        let low = |shown: &u32| f64::from(*shown) < RECOVERED * f64::from(RATE);
+        let dropped = first + self.shown.get(first..)?.iter().position(low)?;
+        let lasts = |seconds: &[u32]| !seconds.iter().any(low);
+        let back = self.shown[dropped..].windows(LASTING).position(lasts)?;
+        Some((dropped + back) as f64 - disturbed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pictures(times_ms: impl IntoIterator<Item = u64>) -> Vec<ShownPicture> {
+        times_ms.into_iter().map(|ms| ShownPicture { shown_ns: ms * 1_000_000 }).collect()
+    }
+
+    #[test]
+    fn an_even_run_has_the_wanted_rate_no_jitter_and_nothing_to_recover_from() {
+        let server = [ServerSecond { at_ns: 2_000_000_000, generated: 20_000, level_changes: 2 }];
+        let series = Series::new(1_000_000_000, 30.0, &pictures((0..700).map(|number| 50 * number)), &server);
+        let row = series.row("a", Adaptation::None, &Timeline::of(30.0));
+        assert_eq!((row.rate_mean, row.jitter_p99_ms, row.recovery_s, row.quality_changes), (20.0, 0.0, None, 2));
+        assert_eq!(series.generated, [(1.0, 20.0)]);
+    }
+
+    #[test]
+    fn recovery_counts_from_the_begin_of_the_disturbance_until_the_rate_lasts() {
+        // 42 s: the server is disturbed from 14.6 s on. Five pictures a second until 19 s, a second of 20, one of 5.
+        let slow = |second: u64| (15..19).contains(&second) || second == 20;
+        let times = (0..42).flat_map(|second| {
+            let step = if slow(second) { 200 } else { 50 };
+            (0..1_000 / step).map(move |number| 1_000 * second + step * number)
+        });
+        let row = Series::new(0, 42.0, &pictures(times), &[]).row("a", Adaptation::None, &Timeline::of(42.0));
+        assert!((row.recovery_s.unwrap() - 6.4).abs() < 1e-9, "{row:?}");
+        assert_eq!(row.jitter_p99_ms, 150.0);
+    }
+
+    #[test]
+    fn a_run_without_pictures_has_a_row() {
+        let row = Series::new(0, 42.0, &[], &[]).row("a", Adaptation::None, &Timeline::of(42.0));
+        assert_eq!((row.rate_mean, row.recovery_s), (0.0, None));
+    }
+}

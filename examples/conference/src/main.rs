@@ -1,0 +1,283 @@
+//! `qfabric-conference`: serves a film or a test picture to other hosts, or shows what a host serves.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{BufRead, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use qfabric_conference::wire::{FRAGMENT, Feedback};
+use qfabric_conference::{
+    Codec, JoinOptions, Level, LevelSwitch, Report, ServeOptions, Source, Stop, available, join, request_level, serve,
+};
+use qfabric_types::Nanos;
+
+/// A video conference over channels, whose codec, quality and picture size can change while it runs
+#[derive(Parser)]
+#[command(
+    name = "qfabric-conference",
+    version,
+    after_help = "Example:\n  host a: qfabric conference serve test\n  host b: qfabric conference join a"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Send pictures to all hosts that join, until Ctrl-C. A line of standard input changes the level: CODEC:QUALITY:SIZE,
+    /// or `quality N`, `size S`, `codec C`
+    Serve(Serve),
+    /// Decode and show what a host serves, until Ctrl-C. Nothing is drawn: rates and times are printed
+    Join(Join),
+    /// Ask the server of a channel for another level
+    Level(Set),
+}
+
+#[derive(Args)]
+struct Common {
+    /// Name of the channel
+    #[arg(long, default_value = "video")]
+    channel: String,
+    /// Pictures per second, 1 to 100
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
+    fps: u64,
+    /// Codecs that may be used, separated by commas [default: all that this host has]
+    #[arg(long, value_delimiter = ',')]
+    codecs: Vec<Codec>,
+    /// End after this many seconds
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Print one JSON object per second
+    #[arg(long)]
+    json: bool,
+    /// The daemon's socket; searched in the usual places if not given
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Serve {
+    /// A film, or `test`
+    source: Source,
+    /// First level: codec, quality and size
+    #[arg(long, default_value = "jpeg:50:352x288")]
+    level: Level,
+    /// A picture that has not arrived this long after it was coded is dropped
+    #[arg(long, default_value = "1s")]
+    deadline: Nanos,
+    /// Largest number of bytes of a picture in one event
+    #[arg(long, value_name = "BYTES", default_value_t = *FRAGMENT.end() as u64,
+          value_parser = clap::value_parser!(u64).range(*FRAGMENT.start() as u64..=*FRAGMENT.end() as u64))]
+    fragment: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Join {
+    /// The host that serves
+    host: String,
+    /// How long the first picture waits before it is shown; this absorbs the jitter of the network
+    #[arg(long, default_value = "100ms")]
+    delay: Nanos,
+    /// Write one JSON object per picture that is shown into this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Set {
+    /// CODEC:QUALITY:SIZE, such as h264:20:640x480
+    level: Level,
+    /// Name of the channel
+    #[arg(long, default_value = "video")]
+    channel: String,
+    /// The daemon's socket; searched in the usual places if not given
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(options) => serving(options),
+        Command::Join(options) => joining(options),
+        Command::Level(set) => request_level(set.socket.as_ref(), &set.channel, set.level),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("qfabric-conference: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Common {
+    /// Set by SIGINT, SIGTERM, and the end of `--seconds`.
+    fn stop(&self) -> Result<Stop> {
+        let stop = Stop::default();
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("cannot install the signal handlers")?;
+        }
+        if let Some(seconds) = self.seconds {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(seconds));
+                stop.0.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+        Ok(stop)
+    }
+
+    fn codecs(&self) -> Result<Vec<Codec>> {
+        let here = available();
+        if let Some(missing) = self.codecs.iter().find(|codec| !here.contains(codec)) {
+            eprintln!("qfabric-conference: this host has no {missing}; going on without it");
+        }
+        let wanted = |codec: &Codec| self.codecs.is_empty() || self.codecs.contains(codec);
+        let codecs: Vec<Codec> = here.into_iter().filter(wanted).collect();
+        ensure!(!codecs.is_empty(), "this host has no codec of --codecs; use jpeg, which is always there");
+        Ok(codecs)
+    }
+
+    fn period(&self) -> Nanos {
+        Nanos::new(1_000_000_000 / self.fps)
+    }
+}
+
+fn serving(options: Serve) -> Result<()> {
+    let common = &options.common;
+    let switch = Arc::new(LevelSwitch::new(options.level, &common.codecs()?)?);
+    let stop = common.stop()?;
+    read_levels(switch.clone());
+    let settings = ServeOptions {
+        source: options.source,
+        channel: common.channel.clone(),
+        period: common.period(),
+        deadline: options.deadline,
+        fragment: options.fragment as usize,
+        socket: common.socket.clone(),
+        stop,
+    };
+    let json = common.json;
+    serve(&settings, &switch, &move |report| print(json, report, &|| served(report)))
+}
+
+/// One line, which is lost if nobody reads it.
+fn print(json: bool, report: &impl serde::Serialize, text: &dyn Fn() -> String) {
+    let line = if json { serde_json::to_string(report).unwrap_or_default() } else { text() };
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn served(report: &Report) -> String {
+    let Report { generated, sent, bytes, level, .. } = report;
+    let mut text = format!(
+        "generated {} sent {} frames/s, {} kB/s, {level}",
+        thousandths(*generated),
+        thousandths(*sent),
+        bytes / 1_000
+    );
+    for (receiver, feedback) in report.receivers.iter().take(4) {
+        text +=
+            &format!("; {receiver} shows {}, jitter {} ms", thousandths(feedback.shown), feedback.jitter_us / 1_000);
+    }
+    if report.receivers.len() > 4 {
+        text += &format!("; {} more", report.receivers.len() - 4);
+    }
+    text
+}
+
+fn thousandths(rate: u32) -> String {
+    format!("{:.1}", f64::from(rate) / 1e3)
+}
+
+/// Reads levels from standard input, in a thread that ends with the process.
+fn read_levels(switch: Arc<LevelSwitch>) {
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok).filter(|line| !line.trim().is_empty()) {
+            let changed = changed(switch.level(), line.trim()).and_then(|level| switch.set(level));
+            if let Err(error) = changed {
+                eprintln!("qfabric-conference: {error:#}");
+            }
+        }
+    });
+}
+
+/// The level that a line of standard input asks for.
+fn changed(level: Level, line: &str) -> Result<Level> {
+    Ok(match line.split_once(' ') {
+        Some(("quality", value)) => {
+            let quality = value.trim().parse().with_context(|| format!("{value:?} is not a quality"))?;
+            Level::new(level.codec(), quality, level.size())?
+        }
+        Some(("size", value)) => Level::new(level.codec(), level.quality(), value.trim().parse()?)?,
+        Some(("codec", value)) => {
+            let codec: Codec = value.trim().parse()?;
+            Level::new(codec, level.quality().min(codec.best_quality()), level.size())?
+        }
+        _ => line.parse()?,
+    })
+}
+
+fn joining(options: Join) -> Result<()> {
+    let common = &options.common;
+    let settings = JoinOptions {
+        host: options.host,
+        channel: common.channel.clone(),
+        period: common.period(),
+        delay: options.delay,
+        codecs: common.codecs()?,
+        socket: common.socket.clone(),
+        stop: common.stop()?,
+    };
+    let open = |path: &PathBuf| File::create(path).with_context(|| format!("cannot write {}", path.display()));
+    let mut log = options.log.as_ref().map(open).transpose()?.map(BufWriter::new);
+    let json = common.json;
+    let sink = log.as_mut().map(|log| log as &mut (dyn Write + Send));
+    join(&settings, sink, &move |told| print(json, told, &|| joined(&told.feedback)))?;
+    log.map_or(Ok(()), |mut log| log.flush()).context("cannot write the log")
+}
+
+fn joined(feedback: &Feedback) -> String {
+    let Feedback { generated, sent, arrived, decoded, shown, jitter_us, lost, .. } = *feedback;
+    let [generated, sent, arrived, decoded, shown] = [generated, sent, arrived, decoded, shown].map(thousandths);
+    let jitter = jitter_us / 1_000;
+    format!(
+        "generated {generated} sent {sent} arrived {arrived} decoded {decoded} shown {shown} frames/s, jitter {jitter} ms, \
+         {lost} lost"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_command_line_is_valid() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_line_changes_a_part_of_the_level_or_all_of_it() {
+        let level: Level = "jpeg:60:352x288".parse().unwrap();
+        for (line, expected) in [
+            ("quality 20", "jpeg:20:352x288"),
+            ("size small", "jpeg:60:176x144"),
+            ("codec h261", "h261:30:352x288"),
+            ("h264:9:640x480", "h264:9:640x480"),
+        ] {
+            assert_eq!(changed(level, line).unwrap().to_string(), expected);
+        }
+        assert!(changed(level, "quality 96").is_err() && changed(level, "louder").is_err());
+    }
+}

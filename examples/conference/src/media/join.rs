@@ -1,0 +1,316 @@
+//! A receiver: assembles, decodes and shows pictures, and tells the server once per second how it goes.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use qfabric_client::channel::{Channels, Event, Notice, Registration, SinkOptions, Source, SourceOptions, Submission};
+use qfabric_client::clock::{now, sleep_until};
+use qfabric_types::{Instant, Nanos};
+use serde::Serialize;
+
+use super::codec::{CodecProblem, Decoder};
+use super::meter::Meter;
+use super::playout::Playout;
+use super::retry::{Ended, Rooms, Stop, event_type};
+use crate::wire::{Feedback, FrameHeader};
+use crate::{Assembler, Codec, Frame};
+
+const SECOND: Nanos = Nanos::from_millis(1_000);
+/// Pictures that wait for the decoder; a further one replaces the oldest.
+const QUEUE: usize = 8;
+/// How often the receiver looks whether it should end.
+const LOOK: Duration = Duration::from_millis(50);
+/// Pictures of another run of a server are taken after this silence.
+const SILENCE: Nanos = Nanos::from_millis(1_000);
+
+/// What is received, and how.
+#[derive(Clone, Debug)]
+pub struct JoinOptions {
+    /// The host that serves; pictures of other hosts are ignored.
+    pub host: String,
+    /// Name of the channel of pictures.
+    pub channel: String,
+    /// Time between two pictures, for the jitter.
+    pub period: Nanos,
+    /// How long the first picture waits before it is shown.
+    pub delay: Nanos,
+    /// Codecs that are decoded; pictures of others are reported as missing.
+    pub codecs: Vec<Codec>,
+    /// The daemon's socket; none: the usual places.
+    pub socket: Option<PathBuf>,
+    /// Ends the receiver.
+    pub stop: Stop,
+}
+
+/// The receiver's last second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JoinReport {
+    /// End of the second, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// What the server was told.
+    #[serde(flatten)]
+    pub feedback: Feedback,
+}
+
+/// Receives until the options' `stop` is set; goes on by itself when the daemon or the server was away. `report` is
+/// called once per second, and `log` gets a line of JSON for each picture that is shown.
+///
+/// # Errors
+/// The daemon refuses the channel for good.
+pub fn join(options: &JoinOptions, log: Option<&mut (dyn Write + Send)>, report: &dyn Fn(&JoinReport)) -> Result<()> {
+    let shared = Shared::new(options);
+    thread::scope(|scope| {
+        let player = scope.spawn(|| Player::new(options, &shared, log).run());
+        let mut receiver =
+            Receiver { options, shared: &shared, assembler: Assembler::default(), current: None, bad: 0 };
+        let done = options.stop.retry(|| receiver.session(report, || player.is_finished()));
+        shared.is_over.store(true, Ordering::Relaxed);
+        shared.arrived.notify_all();
+        let played = player.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        done.and(played)
+    })
+}
+
+/// Between the thread that receives and the one that shows.
+struct Shared {
+    queue: Mutex<VecDeque<(Frame, Instant)>>,
+    arrived: Condvar,
+    meter: Mutex<Meter>,
+    /// Sum of [`Codec::bit`].
+    missing: AtomicU32,
+    wants_key: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    fn new(options: &JoinOptions) -> Shared {
+        Shared {
+            queue: Mutex::default(),
+            arrived: Condvar::new(),
+            meter: Mutex::new(Meter::new(options.period, now())),
+            missing: AtomicU32::new(0),
+            wants_key: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, frame: Frame, now: Instant) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() == QUEUE {
+            queue.pop_front();
+        }
+        queue.push_back((frame, now));
+        self.arrived.notify_all();
+    }
+
+    /// The oldest picture. None: none for a while.
+    fn take(&self) -> Option<(Frame, Instant)> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.arrived.wait_timeout_while(queue, LOOK, |queue| queue.is_empty());
+        waited.unwrap_or_else(PoisonError::into_inner).0.pop_front()
+    }
+}
+
+/// The thread that receives.
+struct Receiver<'a> {
+    options: &'a JoinOptions,
+    shared: &'a Shared,
+    assembler: Assembler,
+    /// The stream that is shown, and when a part of it came last.
+    current: Option<(u32, Instant)>,
+    /// Events that were no parts of pictures.
+    bad: u64,
+}
+
+impl Receiver<'_> {
+    fn session(&mut self, report: &dyn Fn(&JoinReport), is_over: impl Fn() -> bool) -> Result<()> {
+        let options = self.options;
+        let rooms = Rooms::enter(options.socket.as_ref(), &options.channel)?;
+        let rate = (1_000_000_000 / options.period.get().max(1)) as i64;
+        let registration = rooms.channels.register("conference", &options.channel, &[("frame_rate", 1, rate)])?;
+        let application = Some("conference".to_owned());
+        let mut sink = rooms.frames.sink(&SinkOptions { application, ..SinkOptions::default() })?;
+        let source = rooms.talk.source_subscribe(&SourceOptions::default())?;
+        let (kind, receiver) = (event_type(&rooms.talk, "feedback")?, sink.number());
+        let back = Back { source, kind, receiver, registration, channels: &rooms.channels };
+        let mut told = now();
+        while !options.stop.is_set() && !is_over() {
+            if let Some(received) = sink.next(LOOK)? {
+                self.take(&received.event());
+            }
+            if now() >= told + SECOND {
+                told = now();
+                report(&JoinReport { at_ns: told.get(), feedback: self.tell(&back, told)? });
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: &Event<'_>) {
+        if event.host != self.options.host {
+            return;
+        }
+        let parsed = FrameHeader::parse(event.payload);
+        let Ok((header, data)) = parsed.inspect_err(|error| self.complain(error)) else { return };
+        let now = now();
+        let other = |(stream, at): (u32, Instant)| stream != header.stream && now.since(at) < SILENCE;
+        if self.current.is_some_and(other) {
+            return;
+        }
+        self.current = Some((header.stream, now));
+        if let Some(frame) = self.assembler.push(header, data) {
+            self.shared.meter().on_arrived(&frame.header);
+            self.shared.put(frame, now);
+        }
+    }
+
+    fn complain(&mut self, error: &crate::wire::BadEvent) {
+        self.bad += 1;
+        if self.bad.is_power_of_two() {
+            eprintln!("qfabric-conference: {} events of {} are no pictures: {error}", self.bad, self.options.host);
+        }
+    }
+
+    fn tell(&self, back: &Back<'_>, now: Instant) -> Result<Feedback> {
+        while let Some(notice) = back.channels.next_notice()? {
+            if let Notice::SourceEnded { why, .. } | Notice::SinkEnded { why, .. } = notice {
+                return Err(Ended(why).into());
+            }
+        }
+        let feedback = {
+            let mut meter = self.shared.meter();
+            let rates = meter.read(now);
+            meter.feedback(&rates)
+        };
+        let feedback = Feedback {
+            receiver: back.receiver,
+            lost: self.assembler.lost().min(u32::MAX.into()) as u32,
+            missing: self.shared.missing.load(Ordering::Relaxed),
+            want_key: self.shared.wants_key.load(Ordering::Relaxed),
+            ..feedback
+        };
+        back.send(&feedback)?;
+        Ok(feedback)
+    }
+}
+
+/// The way back to the server, and to the managers.
+struct Back<'a> {
+    source: Source,
+    kind: u16,
+    receiver: u32,
+    registration: Registration,
+    channels: &'a Channels,
+}
+
+impl Back<'_> {
+    fn send(&self, feedback: &Feedback) -> Result<()> {
+        for (attribute, value) in [
+            ("app.arrived_milli", feedback.arrived),
+            ("app.decoded_milli", feedback.decoded),
+            ("app.shown_milli", feedback.shown),
+            ("app.jitter_us", feedback.jitter_us),
+        ] {
+            self.registration.report(attribute, value.into())?;
+        }
+        let payload = &feedback.encode();
+        Ok(self.source.submit(&Submission { event_type: self.kind, payload, ..Submission::default() })?)
+    }
+}
+
+/// The thread that decodes and shows.
+struct Player<'a, 'l> {
+    options: &'a JoinOptions,
+    shared: &'a Shared,
+    decoder: Option<Decoder>,
+    /// The last picture that was decoded: its stream and its number.
+    last: Option<(u32, u32)>,
+    playout: Playout,
+    log: Option<&'l mut (dyn Write + Send)>,
+}
+
+impl<'a, 'l> Player<'a, 'l> {
+    fn new(options: &'a JoinOptions, shared: &'a Shared, log: Option<&'l mut (dyn Write + Send)>) -> Player<'a, 'l> {
+        Player { options, shared, decoder: None, last: None, playout: Playout::new(options.delay), log }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        while !self.shared.is_over.load(Ordering::Relaxed) {
+            let Some((frame, arrived)) = self.shared.take() else { continue };
+            match self.decode(&frame) {
+                Ok(true) => self.show(&frame, arrived)?,
+                Ok(false) => {}
+                Err(problem) => self.fail(&frame.header, &problem),
+            }
+        }
+        Ok(())
+    }
+
+    /// False: it refers to pictures that are not here.
+    fn decode(&mut self, frame: &Frame) -> Result<bool, CodecProblem> {
+        let FrameHeader { stream, number, setting, key, .. } = frame.header;
+        let codec = setting.codec();
+        if !self.options.codecs.contains(&codec) {
+            return Err(CodecProblem::Missing { what: "decoder", codec });
+        }
+        let follows = self.last == Some((stream, number.wrapping_sub(1)));
+        let same = self.decoder.as_ref().is_some_and(|decoder| decoder.fits(setting));
+        if codec.refers_back() && !key && !(follows && same) {
+            self.shared.wants_key.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
+        if !same || !follows {
+            self.decoder = None;
+        }
+        if self.decoder.is_none() {
+            self.decoder = Some(Decoder::open(codec, setting.size())?);
+        }
+        if let Some(decoder) = &mut self.decoder {
+            decoder.decode(&frame.data)?;
+        }
+        self.last = Some((stream, number));
+        self.shared.wants_key.store(false, Ordering::Relaxed);
+        self.shared.missing.fetch_and(!codec.bit(), Ordering::Relaxed);
+        self.shared.meter().on_decoded();
+        Ok(true)
+    }
+
+    /// Nothing is drawn: the picture is shown when its time has come.
+    fn show(&mut self, frame: &Frame, arrived: Instant) -> Result<()> {
+        let due = self.playout.due(&frame.header, now());
+        while sleep_until(due).is_err() {}
+        let shown = now();
+        self.shared.meter().on_shown(&frame.header, shown);
+        let FrameHeader { number, generated, setting, bytes, .. } = frame.header;
+        if let Some(log) = &mut self.log {
+            let line = serde_json::json!({"number": number, "generated_ns": generated.get(), "arrived_ns": arrived.get(),
+                "shown_ns": shown.get(), "level": setting.to_string(), "bytes": bytes});
+            writeln!(log, "{line}")?;
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, header: &FrameHeader, problem: &CodecProblem) {
+        self.last = None;
+        match problem {
+            CodecProblem::Missing { codec, .. } => {
+                if self.shared.missing.fetch_or(codec.bit(), Ordering::Relaxed) & codec.bit() == 0 {
+                    eprintln!("qfabric-conference: {problem}; the server is asked for JPEG");
+                }
+            }
+            CodecProblem::Failed { .. } => {
+                self.shared.wants_key.store(header.setting.codec().refers_back(), Ordering::Relaxed);
+            }
+        }
+    }
+}

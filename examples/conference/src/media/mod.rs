@@ -1,0 +1,21 @@
+//! Capture, codecs, sending, receiving.
+
+mod camera;
+mod codec;
+mod join;
+mod meter;
+mod picture;
+mod playout;
+mod receivers;
+mod retry;
+mod serve;
+mod switch;
+
+pub use camera::{Camera, Source};
+pub use codec::{CodecProblem, CodedPicture, Decoder, Encoder, available};
+pub use join::{JoinOptions, JoinReport, join};
+pub use meter::{Meter, Rates};
+pub use picture::{Picture, Scaler};
+pub use retry::Stop;
+pub use serve::{Report, ServeOptions, request_level, serve};
+pub use switch::LevelSwitch;

@@ -1,0 +1,254 @@
+//! The server: captures, scales, codes and sends a picture once per period, and listens to its receivers.
+//!
+//! A picture that is late moves the following ones: none is made up for, so the rate falls as vic's does.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::Result;
+use qfabric_client::channel::{
+    Channels, Notice, Registration, SinkOptions, Source as EventSource, SourceOptions, Submission,
+};
+use qfabric_client::clock::{now, sleep_until};
+use qfabric_types::{Instant, Nanos};
+use serde::Serialize;
+
+use super::camera::{Camera, Source};
+use super::codec::{CodecProblem, CodedPicture, Encoder};
+use super::picture::Scaler;
+use super::receivers::{Listener, Receivers};
+use super::retry::{Ended, Rooms, Stop, client, event_type};
+use super::switch::LevelSwitch;
+use crate::wire::{Feedback, FrameHeader};
+use crate::{Codec, Level, wire};
+
+const SECOND: Nanos = Nanos::from_millis(1_000);
+
+/// What is served, and how.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// What is captured.
+    pub source: Source,
+    /// Name of the channel of pictures.
+    pub channel: String,
+    /// Time between two pictures.
+    pub period: Nanos,
+    /// A picture that has not arrived this long after it was coded is dropped.
+    pub deadline: Nanos,
+    /// Largest length of the data of one event ([`wire::FRAGMENT`]).
+    pub fragment: usize,
+    /// The daemon's socket; none: the usual places.
+    pub socket: Option<PathBuf>,
+    /// Ends the server.
+    pub stop: Stop,
+}
+
+/// The server's last second. Rates in thousandths of a frame per second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// End of the second, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// Pictures captured and coded.
+    pub generated: u32,
+    /// Pictures handed to the channel.
+    pub sent: u32,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// The level in force.
+    pub level: String,
+    /// How often the level has changed.
+    pub level_changes: u32,
+    /// What receivers reported last, by host and number.
+    pub receivers: BTreeMap<String, Feedback>,
+}
+
+/// Serves until the options' `stop` is set; goes on by itself when the daemon was away.
+///
+/// # Errors
+/// The source cannot be captured, or the daemon refuses the channel for good.
+pub fn serve(options: &ServeOptions, switch: &LevelSwitch, report: &(dyn Fn(&Report) + Sync)) -> Result<()> {
+    let mut sender = Sender::new(options, switch)?;
+    options.stop.retry(|| session(options, &mut sender, report))
+}
+
+fn session(options: &ServeOptions, sender: &mut Sender<'_>, report: &(dyn Fn(&Report) + Sync)) -> Result<()> {
+    let rooms = Rooms::enter(options.socket.as_ref(), &options.channel)?;
+    let rate = (1_000_000_000 / options.period.get().max(1)) as i64;
+    let registration = rooms.channels.register("conference", &options.channel, &[("frame_rate", 1, rate)])?;
+    let application = Some("conference".to_owned());
+    let source = rooms.frames.source_subscribe(&SourceOptions { application, ..SourceOptions::default() })?;
+    let kind = event_type(&rooms.frames, "frame")?;
+    let kinds = [event_type(&rooms.talk, "feedback")?, event_type(&rooms.talk, "level")?];
+    let sink = rooms.talk.sink(&SinkOptions::default())?;
+    let (receivers, ended) = (Receivers::default(), AtomicBool::new(false));
+    let listener = Listener { switch: sender.switch, receivers: &receivers, kinds };
+    thread::scope(|scope| {
+        let listening = scope.spawn(|| listener.listen(sink, || ended.load(Ordering::Relaxed)));
+        let send = Outlet { source, kind, channels: &rooms.channels, registration };
+        let sent = sender.send(&send, &receivers, report, || listening.is_finished());
+        ended.store(true, Ordering::Relaxed);
+        let listened = listening.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        sent.and(listened)
+    })
+}
+
+/// Where pictures go.
+struct Outlet<'a> {
+    source: EventSource,
+    kind: u16,
+    channels: &'a Channels,
+    registration: Registration,
+}
+
+/// What lives longer than a connection.
+struct Sender<'a> {
+    options: &'a ServeOptions,
+    switch: &'a LevelSwitch,
+    camera: Camera,
+    encoder: Option<(Encoder, Scaler)>,
+    coded: CodedPicture,
+    event: Vec<u8>,
+    stream: u32,
+    number: u32,
+    sent: u32,
+    next: Instant,
+    second: Second,
+}
+
+/// Counts of the second that runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Second {
+    begin: Instant,
+    number: u32,
+    sent: u32,
+    bytes: u64,
+}
+
+impl<'a> Sender<'a> {
+    fn new(options: &'a ServeOptions, switch: &'a LevelSwitch) -> Result<Sender<'a>> {
+        let (camera, begin) = (Camera::open(&options.source)?, now());
+        // Two runs of a server have different times.
+        let stream = (begin.get() / 1_000_000) as u32 | 1;
+        let second = Second { begin, ..Second::default() };
+        let (encoder, coded, event) = (None, CodedPicture::default(), Vec::new());
+        Ok(Sender { options, switch, camera, encoder, coded, event, stream, number: 0, sent: 0, next: begin, second })
+    }
+
+    fn send(
+        &mut self,
+        outlet: &Outlet<'_>,
+        receivers: &Receivers,
+        report: &dyn Fn(&Report),
+        is_over: impl Fn() -> bool,
+    ) -> Result<()> {
+        while !self.options.stop.is_set() && !is_over() {
+            while sleep_until(self.next).is_err() {}
+            self.picture(outlet)?;
+            self.next = (self.next + self.options.period).max(now());
+            if now() >= self.second.begin + SECOND {
+                self.end_second(outlet, receivers, report)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn picture(&mut self, outlet: &Outlet<'_>) -> Result<()> {
+        let (generated, order) = (now(), self.switch.take());
+        let Some((mut encoder, mut scaler)) = self.encoder(order.level)? else { return Ok(()) };
+        let done = encoder.encode(scaler.scale(self.camera.capture()?)?, order.key, &mut self.coded);
+        self.number = self.number.wrapping_add(1);
+        let submitted = match done {
+            Ok(()) => self.submit(outlet, encoder.level(), order.changes, generated),
+            Err(problem) => self.complain(problem, encoder.level()),
+        };
+        self.encoder = Some((encoder, scaler));
+        submitted
+    }
+
+    /// The encoder of this level, taken out. None: there is none, and the level is another one now.
+    fn encoder(&mut self, level: Level) -> Result<Option<(Encoder, Scaler)>> {
+        if let Some(open) = self.encoder.take().filter(|(encoder, _)| encoder.level() == level) {
+            return Ok(Some(open));
+        }
+        match Encoder::open(level) {
+            Ok(encoder) => Ok(Some((encoder, Scaler::new(level.size())))),
+            Err(problem) => self.complain(problem, level).map(|()| None),
+        }
+    }
+
+    /// The conference goes on without the codec; not without JPEG.
+    fn complain(&self, problem: CodecProblem, level: Level) -> Result<()> {
+        if level.codec() == Codec::Jpeg {
+            return Err(problem.into());
+        }
+        eprintln!("qfabric-conference: {problem}; going on with {}", self.switch.fall_back());
+        Ok(())
+    }
+
+    fn submit(&mut self, outlet: &Outlet<'_>, setting: Level, level: u32, generated: Instant) -> Result<()> {
+        let (coded, bytes) = (&self.coded, self.coded.data.len());
+        let Some(parts) = FrameHeader::split(bytes, self.options.fragment) else {
+            let most = wire::MAX_FRAME;
+            eprintln!(
+                "qfabric-conference: a picture of {bytes} bytes, at most {most} are sent; choose a lower quality"
+            );
+            return Ok(());
+        };
+        let (stream, number, sent, key) = (self.stream, self.number, self.sent, coded.key);
+        let bytes = bytes as u32;
+        let mut header = FrameHeader { stream, number, sent, bytes, part: 0, parts, setting, key, level, generated };
+        let (event_type, deadline) = (outlet.kind, Some(now() + self.options.deadline));
+        for part in 0..parts {
+            header.part = part;
+            header.encode(&coded.data, &mut self.event);
+            outlet.source.submit(&Submission {
+                event_type,
+                deadline,
+                payload: &self.event,
+                ..Submission::default()
+            })?;
+        }
+        self.sent = self.sent.wrapping_add(1);
+        self.second.bytes += u64::from(bytes);
+        Ok(())
+    }
+
+    fn end_second(&mut self, outlet: &Outlet<'_>, receivers: &Receivers, report: &dyn Fn(&Report)) -> Result<()> {
+        while let Some(notice) = outlet.channels.next_notice()? {
+            if let Notice::SourceEnded { why, .. } | Notice::SinkEnded { why, .. } = notice {
+                return Err(Ended(why).into());
+            }
+        }
+        let now = now();
+        let Second { begin, number, sent, bytes } = self.second;
+        let elapsed = now.since(begin).get().max(1);
+        let rate = |count: u32| (u64::from(count) * 1_000_000_000_000 / elapsed) as u32;
+        let told = Report {
+            at_ns: now.get(),
+            generated: rate(self.number.wrapping_sub(number)),
+            sent: rate(self.sent.wrapping_sub(sent)),
+            bytes,
+            level: self.switch.level().to_string(),
+            level_changes: self.switch.changes(),
+            receivers: receivers.look(now),
+        };
+        outlet.registration.report("app.generated_milli", told.generated.into())?;
+        outlet.registration.report("app.sent_milli", told.sent.into())?;
+        report(&told);
+        self.second = Second { begin: now, number: self.number, sent: self.sent, bytes: 0 };
+        Ok(())
+    }
+}
+
+/// Asks the server of a channel for a level, from any host that may send there. The server's next pictures have it;
+/// a server that lacks the codec says so and keeps its level.
+pub fn request_level(socket: Option<&PathBuf>, channel: &str, level: Level) -> Result<()> {
+    let channels = Channels::connect(&client(socket)?)?;
+    let talk = channels.open(&format!("{channel}.talk"))?;
+    let event_type = event_type(&talk, "level")?;
+    let source = talk.source_subscribe(&SourceOptions::default())?;
+    source.submit_and_wait(&Submission { event_type, payload: &level.encode(), ..Submission::default() })?;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The conference between two hosts: frames arrive and are shown, while quality, size and codec change, a codec is
+//! missing, and the server or its daemon is killed and comes back.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::host::{Host, Site, eventually};
+
+/// The program, built in the folder of this test, with the same profile: it is another package. `QFABRIC_CONFERENCE`
+/// names one that is built already.
+fn program() -> PathBuf {
+    if let Some(built) = std::env::var_os("QFABRIC_CONFERENCE") {
+        return built.into();
+    }
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_qfabric")).with_file_name("qfabric-conference");
+    let folder = program.parent().unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "-q", "-p", "qfabric-conference", "--target-dir"]).arg(folder.parent().unwrap());
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "qfabric-conference does not build");
+    program
+}
+
+/// A program of the conference, and the seconds that it has reported.
+struct Talker {
+    child: Child,
+    input: ChildStdin,
+    seconds: Arc<Mutex<VecDeque<Value>>>,
+}
+
+impl Talker {
+    fn start(host: &Host, words: &[&str]) -> Talker {
+        let mut command = host.inside(&["conference"]);
+        command.env("QFABRIC_CONFERENCE", program()).args(words).args(["--json", "--socket"]).arg(host.socket());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (output, input) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
+        let seconds = Arc::<Mutex<VecDeque<Value>>>::default();
+        let kept = seconds.clone();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                kept.lock().unwrap().push_back(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Talker { child, input, seconds }
+    }
+
+    fn serve(host: &Host, more: &[&str]) -> Talker {
+        Talker::start(host, &[&["serve", "test"], more].concat())
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    /// Until a second that is reported from now on fulfils the condition.
+    #[track_caller]
+    fn until(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        self.seconds.lock().unwrap().clear();
+        let mut found = None;
+        eventually(what, || {
+            found = self.seconds.lock().unwrap().drain(..).find(&condition);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Until pictures of this level are shown, at whatever rate: other programs may need the machine.
+    #[track_caller]
+    fn shows(&self, what: &str, level: u64) {
+        self.until(what, |second| second["shown"].as_u64() > Some(0) && second["level"] == level);
+    }
+
+    /// Bytes of a picture, in a second in which all pictures have this level.
+    #[track_caller]
+    fn picture_bytes(&self, level: &str) -> u64 {
+        let is_whole = |second: &Value| second["sent"].as_u64() > Some(0) && second["level"] == level;
+        self.until(level, is_whole);
+        let second = self.until(level, is_whole);
+        1_000 * second["bytes"].as_u64().unwrap() / second["sent"].as_u64().unwrap()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn frames_are_shown_while_quality_size_and_codec_change() {
+    let Some(site) = Site::started(&[0, 0]) else { return };
+    let mut server = Talker::serve(&site[0], &["--level", "jpeg:80:640x480", "--fragment", "20000"]);
+    let client = Talker::start(&site[1], &["join", "h0"]);
+    client.shows("frames in several events", 0);
+    let before = server.picture_bytes("jpeg:80:640x480");
+    server.say("quality 10");
+    client.shows("the new quality", 1);
+    let after = server.picture_bytes("jpeg:10:640x480");
+    assert!(before > 20_000 && after < before / 2, "{before} {after}");
+    server.say("size small");
+    client.shows("the new size", 2);
+    server.say("quality 96");
+    // Another host asks by an event.
+    site[1].run(&["conference", "level", "jpeg:60:352x288"]).expect(0, &[]);
+    client.shows("the level of the other host", 3);
+    let told = server.until("feedback", |second| second["receivers"].as_object().is_some_and(|all| all.len() == 1));
+    assert_eq!((&told["level"], &told["level_changes"]), (&"jpeg:60:352x288".into(), &3.into()));
+    assert!(told["receivers"].as_object().unwrap().keys().all(|name| name.starts_with("h1/")), "{told}");
+}
+
+#[test]
+fn a_missing_codec_is_named_and_the_conference_goes_on_with_jpeg() {
+    let Some(site) = Site::started(&[0, 0]) else { return };
+    let mut server = Talker::serve(&site[0], &["--level", "h261:15:352x288"]);
+    let able = Talker::start(&site[1], &["join", "h0"]);
+    able.shows("H.261", 0);
+    let poor = Talker::start(&site[1], &["join", "h0", "--codecs", "jpeg"]);
+    poor.shows("JPEG instead", 1);
+    able.shows("JPEG instead", 1);
+    server.say("codec h261");
+    let told =
+        server.until("the level stays", |second| second["receivers"].as_object().is_some_and(|all| all.len() == 2));
+    assert_eq!(told["level"], "jpeg:47:352x288");
+    drop(poor);
+    server.until("it has left", |second| second["receivers"].as_object().is_some_and(|all| all.len() == 1));
+    server.say("h261:20:352x288");
+    able.shows("H.261 again", 2);
+}
+
+#[test]
+fn the_conference_goes_on_when_the_server_or_its_daemon_was_killed() {
+    let Some(mut site) = Site::started(&[0, 0]) else { return };
+    let mut server = Talker::serve(&site[0], &["--level", "h264:15:352x288", "--codecs", "jpeg,h264,h261"]);
+    let client = Talker::start(&site[1], &["join", "h0"]);
+    client.shows("the first run", 0);
+    server.kill();
+    client.until("nothing is shown", |second| second["shown"] == 0);
+    let server = Talker::serve(&site[0], &["--level", "jpeg:30:176x144"]);
+    client.shows("the second run", 0);
+    site.kill(0);
+    client.until("nothing is shown", |second| second["shown"] == 0);
+    site.start(0, "");
+    client.shows("the daemon is back", 0);
+    drop(server);
+}
