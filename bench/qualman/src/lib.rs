@@ -10,6 +10,8 @@
 mod background;
 mod clip;
 mod experiment;
+#[cfg(feature = "hosts")]
+mod hosts;
 mod measure;
 mod one_host;
 mod plots;
@@ -28,7 +30,7 @@ use rand_chacha::ChaCha8Rng;
 pub use crate::report::Report;
 
 use crate::experiment::{Experiment, Reserved};
-use crate::one_host::OneHost;
+use crate::one_host::{OneHost, Played};
 use crate::report::RunRow;
 
 /// Frames of the paper's runs.
@@ -66,20 +68,10 @@ pub struct Options {
 pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<Report> {
     let experiments = selected(&options.only)?;
     let frames = frames(options, &experiments)?;
-    let decoder = children::find_player()?;
-    let cache = options.cache.clone().map_or_else(qfabric_demo::clips::cache_folder, Ok)?;
-    let clip = clip::ensure(&cache)?;
-    let folder = tempfile::Builder::new().prefix("qfabric-qualman-").tempdir()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let stage = OneHost {
-        decoder: &decoder,
-        clip: &clip,
-        folder: folder.path(),
-        player: &options.player,
-        background: options.background.unwrap_or(BACKGROUND_PER_CPU * cpus),
-        stop: &options.stop,
-    };
-    let mut report = Report::new(options, frames, stage.background, cpus);
+    let background = options.background.unwrap_or(BACKGROUND_PER_CPU * cpus);
+    let stage = Stage::new(options, &experiments, background)?;
+    let mut report = Report::new(options, frames, background, cpus);
     if !background::has_compiler() {
         report.note("there is no cc: the table of sines replaces the compiler (apt-get install gcc)");
     }
@@ -93,8 +85,7 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<Report> {
                     report.is_complete = false;
                     return finish(report, options.out.as_deref());
                 }
-                let name = format!("{}, run {}: {}", experiment.word(), run + 1, reserved.title());
-                progress.stage(&name, 1);
+                progress.stage(&format!("{}, run {}: {}", experiment.word(), run + 1, reserved.title()), 1);
                 one(&stage, experiment, reserved, frames, run, &mut report)?;
             }
         }
@@ -102,9 +93,64 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<Report> {
     finish(report, options.out.as_deref())
 }
 
+/// What all runs share.
+struct Stage<'a> {
+    options: &'a Options,
+    background: usize,
+    /// Decoder and clip, if an experiment needs them.
+    player: Option<(PathBuf, PathBuf)>,
+    folder: tempfile::TempDir,
+}
+
+impl Stage<'_> {
+    fn new<'a>(options: &'a Options, experiments: &[Experiment], background: usize) -> Result<Stage<'a>> {
+        let cache = || options.cache.clone().map_or_else(qfabric_demo::clips::cache_folder, Ok);
+        let player = || anyhow::Ok((children::find_player()?, clip::ensure(&cache()?)?));
+        let needed = experiments.iter().any(|experiment| !experiment.is_of_two_hosts());
+        let folder = tempfile::Builder::new().prefix("qfabric-qualman-").tempdir()?;
+        Ok(Stage { options, background, player: needed.then(player).transpose()?, folder })
+    }
+
+    fn run(&self, experiment: Experiment, reserved: Reserved, frames: u32) -> Result<Played> {
+        if experiment.is_of_two_hosts() {
+            return self.run_hosts(experiment, reserved, frames);
+        }
+        let (decoder, clip) = self.player.as_ref().context("there is no decoder")?;
+        let host = OneHost {
+            decoder,
+            clip,
+            folder: self.folder.path(),
+            player: &self.options.player,
+            background: self.background,
+            stop: &self.options.stop,
+        };
+        host.run(experiment, reserved, frames)
+    }
+
+    #[cfg(feature = "hosts")]
+    fn run_hosts(&self, experiment: Experiment, reserved: Reserved, frames: u32) -> Result<Played> {
+        let hosts = hosts::TwoHosts {
+            player: &self.options.player,
+            folder: self.folder.path(),
+            background: self.background,
+            seed: self.options.seed,
+            stop: &self.options.stop,
+        };
+        hosts.run(experiment, reserved, frames)
+    }
+
+    #[cfg(not(feature = "hosts"))]
+    fn run_hosts(&self, experiment: Experiment, _: Reserved, _: u32) -> Result<Played> {
+        bail!(
+            "{} needs two hosts, and this program was built without METP; build it with default features",
+            experiment.word()
+        )
+    }
+}
+
 /// One run; a failed run is named in the report, an interrupted one is left out.
 fn one(
-    stage: &OneHost,
+    stage: &Stage,
     experiment: Experiment,
     reserved: Reserved,
     frames: u32,
@@ -161,11 +207,13 @@ fn frames(options: &Options, experiments: &[Experiment]) -> Result<u32> {
     Ok((fit as u32).min(options.frames))
 }
 
-/// Plays the part that the conductor started this process for: `background KIND FOLDER PARENT`.
+/// Plays the part that the conductor started this process for: `background KIND FOLDER PARENT`, or a side of a stream.
 pub fn play(words: &[String]) -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["background", kind, folder, parent] => background::run(kind, Path::new(folder), parent),
+        #[cfg(feature = "hosts")]
+        [part @ ("send" | "receive"), ref rest @ ..] => hosts::play(part, rest),
         _ => bail!("there is no part {words:?}"),
     }
 }

@@ -54,6 +54,48 @@ pub(crate) struct Jitter {
     pub largest_ms: Option<f64>,
 }
 
+/// Skew of lip synchronization in one run (§7.4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Skew {
+    /// Pictures that were compared with a block of sound.
+    pub samples: usize,
+    /// Pictures whose sound did not come, or that did not come.
+    pub missing: usize,
+    /// `None` without samples.
+    pub mean_ms: Option<f64>,
+    /// Largest distance from zero.
+    pub largest_ms: Option<f64>,
+    /// Fraction of the due pictures within ±10 ms of their sound.
+    pub within_10_ms: f64,
+    /// Every skew; positive: the sound is ahead of the picture.
+    pub all_ms: Vec<f64>,
+}
+
+impl Skew {
+    /// The difference of the delays of each picture and of the block of sound that is due with it.
+    pub(crate) fn of(picture: &StreamTimes, sound: &StreamTimes) -> Skew {
+        let delay = |stream: &StreamTimes, number: usize, at: f64| at - number as f64 * stream.period_ms;
+        let heard: std::collections::HashMap<usize, f64> = sound.ready_ms.iter().copied().collect();
+        let skew = |&(number, at): &(usize, f64)| {
+            let block = (number as f64 * picture.period_ms / sound.period_ms).round() as usize;
+            let block = block.min(sound.due.saturating_sub(1));
+            Some(delay(picture, number, at) - delay(sound, block, *heard.get(&block)?))
+        };
+        let counted = picture.ready_ms.iter().filter(|(number, _)| *number >= WARM_UP);
+        let all_ms: Vec<f64> = counted.filter_map(skew).collect();
+        let due = picture.due.saturating_sub(WARM_UP);
+        let within = all_ms.iter().filter(|skew| skew.abs() <= 10.0).count();
+        Skew {
+            samples: all_ms.len(),
+            missing: due.saturating_sub(all_ms.len()),
+            mean_ms: (!all_ms.is_empty()).then(|| all_ms.iter().sum::<f64>() / all_ms.len() as f64),
+            largest_ms: all_ms.iter().map(|skew| skew.abs()).reduce(f64::max),
+            within_10_ms: within as f64 / due.max(1) as f64,
+            all_ms,
+        }
+    }
+}
+
 /// Median, least and most of one number over the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
@@ -109,6 +151,21 @@ mod tests {
         let jitter = times(&[0.0, 100.0], WARM_UP + 5).jitter();
         assert_eq!((jitter.frames, jitter.missing), (5, 3));
         assert_eq!(StreamTimes::default().jitter(), Jitter::default());
+    }
+
+    #[test]
+    fn skew_is_the_difference_of_delays_and_missing_pictures_are_not_within() {
+        let stream = |period_ms: f64, due: usize, delay: f64, lost: usize| StreamTimes {
+            period_ms,
+            due,
+            ready_ms: (0..due).filter(|n| *n != lost).map(|n| (n, n as f64 * period_ms + delay)).collect(),
+        };
+        let sound = stream(50.0, 40, 200.0, 99);
+        let skew = Skew::of(&stream(100.0, 20, 203.0, 19), &sound);
+        assert_eq!((skew.samples, skew.missing, skew.within_10_ms), (9, 1, 0.9));
+        assert!([skew.mean_ms, skew.largest_ms].iter().all(|ms| (ms.unwrap() - 3.0).abs() < 1e-6));
+        assert_eq!(Skew::of(&stream(100.0, 20, 220.0, 99), &sound).within_10_ms, 0.0);
+        assert_eq!(Skew::of(&stream(100.0, 20, 200.0, 99), &StreamTimes::default()).missing, 10);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl OneHost<'_> {
         let mut command = children::player_command(self.decoder);
         command.arg(self.clip).arg("--wait").arg("--log").arg(self.log(at));
         command.arg("--period").arg(format!("{}ns", plan.period().get()));
-        command.arg("--jobs").arg(jobs(plan, seconds).to_string()).arg("--grace").arg(GRACE.to_string());
+        command.arg("--jobs").arg(frames_of(plan, seconds).to_string()).arg("--grace").arg(GRACE.to_string());
         children::spawn(command)
     }
 
@@ -116,7 +116,7 @@ impl OneHost<'_> {
         };
         Ok(StreamTimes {
             period_ms: plan.period().as_f64() / 1e6,
-            due: jobs(plan, seconds),
+            due: frames_of(plan, seconds),
             ready_ms: lines.into_iter().map(ready).collect(),
         })
     }
@@ -126,7 +126,8 @@ impl OneHost<'_> {
     }
 }
 
-fn jobs(plan: &StreamPlan, seconds: f64) -> usize {
+/// Frames that are due in this time.
+pub(crate) fn frames_of(plan: &StreamPlan, seconds: f64) -> usize {
     (seconds * plan.frames_per_second).round() as usize
 }
 

@@ -4,7 +4,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::experiment::{Experiment, Reserved};
-use crate::measure::{Jitter, Spread, StreamTimes};
+use crate::measure::{Jitter, Skew, Spread, StreamTimes};
 use crate::{FRAMES, Options};
 
 /// All runs, and what they show.
@@ -33,6 +33,9 @@ pub(crate) struct RunRow {
     /// CPU time that the hypervisor took, as a fraction of all.
     pub steal: f64,
     pub streams: Vec<StreamRow>,
+    /// Of lip synchronization only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skew: Option<Skew>,
 }
 
 /// One stream of a run.
@@ -68,13 +71,12 @@ impl RunRow {
             jitter: times.jitter(),
             intra_frame_ms: times.intra_frame(),
         };
-        RunRow {
-            experiment,
-            reserved,
-            run,
-            steal,
-            streams: streams.iter().zip(experiment.streams()).map(row).collect(),
-        }
+        let skew = match streams {
+            [picture, sound] if experiment == Experiment::Lip => Some(Skew::of(picture, sound)),
+            _ => None,
+        };
+        let streams = streams.iter().zip(experiment.streams()).map(row).collect();
+        RunRow { experiment, reserved, run, steal, streams, skew }
     }
 }
 
@@ -130,6 +132,7 @@ impl Report {
         }
         for experiment in self.experiments() {
             text += &format!("\n{}\n{}\n", experiment.title(), self.table(experiment));
+            text += &self.skew_text(experiment);
         }
         if !self.goals.is_empty() {
             text += "\n";
@@ -142,6 +145,33 @@ impl Report {
         text += &format!("\nCPU time that the hypervisor took: at most {:.1} %.\n", steal * 100.0);
         self.notes.iter().for_each(|note| text += &format!("Note: {note}\n"));
         text
+    }
+
+    /// The skews of an experiment under one reservation.
+    pub(crate) fn skews(&self, experiment: Experiment, reserved: Reserved) -> Vec<&Skew> {
+        let runs = self.runs.iter().filter(|run| run.experiment == experiment && run.reserved == reserved);
+        runs.filter_map(|run| run.skew.as_ref()).collect()
+    }
+
+    fn skew_text(&self, experiment: Experiment) -> String {
+        let line = |reserved: &Reserved| {
+            let skews = self.skews(experiment, *reserved);
+            let spread = |decimals, value: &dyn Fn(&Skew) -> Option<f64>| {
+                let spread = Spread::of(skews.iter().filter_map(|skew| value(skew)));
+                spread.map_or("–".to_owned(), |spread| spread.text(decimals))
+            };
+            (!skews.is_empty()).then(|| {
+                format!(
+                    "Skew, reserved {}: {} % of the pictures within ±10 ms, mean {} ms, largest {} ms, missing {}\n",
+                    reserved.title(),
+                    spread(1, &|skew| Some(100.0 * skew.within_10_ms)),
+                    spread(2, &|skew| skew.mean_ms),
+                    spread(1, &|skew| skew.largest_ms),
+                    spread(0, &|skew| Some(skew.missing as f64))
+                )
+            })
+        };
+        experiment.reservations().iter().filter_map(line).collect()
     }
 
     fn table(&self, experiment: Experiment) -> Table {
@@ -207,6 +237,7 @@ fn goals_of(report: &Report, experiment: Experiment) -> Vec<Goal> {
             is_reached: with == 0 && without.is_some_and(|lost| lost > 0),
         });
         goals.extend(jitter_goals(report, experiment, reserved));
+        goals.extend(skew_goal(report, experiment, reserved));
     }
     goals
 }
@@ -224,6 +255,17 @@ fn jitter_goals(report: &Report, experiment: Experiment, reserved: Reserved) -> 
         })
     };
     experiment.paper_ms(reserved).iter().enumerate().filter_map(goal).collect()
+}
+
+/// The paper has 99.3 % within ±10 ms (§7.4); the worst run counts.
+fn skew_goal(report: &Report, experiment: Experiment, reserved: Reserved) -> Option<Goal> {
+    let skews = report.skews(experiment, reserved);
+    let spread = Spread::of(skews.iter().map(|skew| 100.0 * skew.within_10_ms))?;
+    Some(Goal {
+        goal: format!("{}, {}: 99 % of the pictures within ±10 ms of their sound", experiment.word(), reserved.title()),
+        measured: format!("{} %", spread.text(1)),
+        is_reached: spread.least >= 99.0,
+    })
 }
 
 #[cfg(test)]
