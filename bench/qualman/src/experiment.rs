@@ -1,6 +1,8 @@
 //! The experiments of §7 as values: streams, reservations, figures.
 
-use qfabric_types::{BitRate, Nanos, Share};
+#[cfg(feature = "hosts")]
+use qfabric_types::BitRate;
+use qfabric_types::{Nanos, Share};
 use serde::Serialize;
 
 /// What is reserved for the streams of a run.
@@ -55,9 +57,6 @@ pub(crate) struct StreamPlan {
     pub play_out: Nanos,
 }
 
-/// Headers, and room for retransmissions and peaks: the paper adds a fifth for the mean and more for the peak (§6.3).
-const OVERHEAD: f64 = 1.5;
-
 impl StreamPlan {
     const fn new(name: &'static str, frames_per_second: f64, share: f64) -> StreamPlan {
         StreamPlan { name, frames_per_second, share, sender_share: 0.0, bytes: 0, play_out: Nanos::ZERO }
@@ -71,15 +70,6 @@ impl StreamPlan {
         StreamPlan { play_out, ..self }
     }
 
-    pub(crate) fn sender_share(&self) -> Share {
-        Share::from_f64(self.sender_share)
-    }
-
-    /// The rate to reserve, with all headers.
-    pub(crate) fn rate(&self) -> BitRate {
-        BitRate::new((8.0 * f64::from(self.bytes) * self.frames_per_second * OVERHEAD) as u64)
-    }
-
     pub(crate) fn period(&self) -> Nanos {
         Nanos::from_f64(1e9 / self.frames_per_second)
     }
@@ -90,6 +80,22 @@ impl StreamPlan {
 
     pub(crate) fn title(&self) -> String {
         self.name.to_owned()
+    }
+}
+
+/// Headers, and room for retransmissions and peaks: the paper adds a fifth for the mean and more for the peak (§6.3).
+#[cfg(feature = "hosts")]
+const OVERHEAD: f64 = 1.5;
+
+#[cfg(feature = "hosts")]
+impl StreamPlan {
+    pub(crate) fn sender_share(&self) -> Share {
+        Share::from_f64(self.sender_share)
+    }
+
+    /// The rate to reserve, with all headers.
+    pub(crate) fn rate(&self) -> BitRate {
+        BitRate::new((8.0 * f64::from(self.bytes) * self.frames_per_second * OVERHEAD) as u64)
     }
 }
 

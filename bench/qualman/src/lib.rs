@@ -1,4 +1,5 @@
-//! The experiments of QualMan on this machine: video under load with nothing, CPU, or CPU and memory reserved.
+//! The experiments of QualMan on this machine: video under load with nothing, CPU, CPU and memory, or everything
+//! reserved.
 //!
 //! Problem: the paper shows on two machines of its time that reservations keep video smooth beside gcc, a table of sines
 //! and a memory copier. Approach: the same programs run here, with real decoders; the runs of an experiment take turns
@@ -178,15 +179,19 @@ fn finish(report: Report, out: Option<&Path>) -> Result<Report> {
     Ok(report)
 }
 
-/// The experiments that one of the words selects.
+/// The experiments that one of the words selects; without words, all that this build has.
 fn selected(only: &[String]) -> Result<Vec<Experiment>> {
     let is_known = |word: &&String| Experiment::ALL.iter().any(|experiment| experiment.word().contains(word.as_str()));
     if let Some(unknown) = only.iter().find(|word| !is_known(word)) {
         let words: Vec<_> = Experiment::ALL.iter().map(|experiment| experiment.word()).collect();
         bail!("--only {unknown:?} matches no experiment of QualMan; use one of {}", words.join(", "));
     }
+    let is_built = |experiment: &Experiment| cfg!(feature = "hosts") || !experiment.is_of_two_hosts();
     let wanted = |experiment: &Experiment| only.iter().any(|word| experiment.word().contains(word.as_str()));
-    Ok(Experiment::ALL.into_iter().filter(|experiment| only.is_empty() || wanted(experiment)).collect())
+    Ok(Experiment::ALL
+        .into_iter()
+        .filter(|experiment| if only.is_empty() { is_built(experiment) } else { wanted(experiment) })
+        .collect())
 }
 
 /// Frames of a run: as asked, or fewer if all runs must fit into `seconds`.
@@ -243,7 +248,7 @@ mod tests {
     #[test]
     fn words_select_experiments_and_unknown_words_are_named() {
         assert_eq!(selected(&["cpu-2".into()]).unwrap(), [Experiment::Cpu2]);
-        assert_eq!(selected(&[]).unwrap(), Experiment::ALL);
+        assert_eq!(selected(&[]).unwrap().len(), if cfg!(feature = "hosts") { 5 } else { 2 });
         let refusal = selected(&["cpu-9".into()]).unwrap_err().to_string();
         assert!(refusal.contains("cpu-9") && refusal.contains("cpu-1"), "{refusal}");
     }

@@ -170,7 +170,7 @@ impl Site {
     fn client(&self, end: End, stop: &Stop) -> Result<Client> {
         let mut client = None;
         let answers = || {
-            client = Client::connect_to(&self.socket(end)).ok().filter(|client| client.status().is_ok());
+            client = Client::connect_to(self.socket(end)).ok().filter(|client| client.status().is_ok());
             Ok(client.is_some())
         };
         self.wait_until("a daemon answers", stop, answers)?;
