@@ -1,5 +1,7 @@
 //! `qfabric demo`: measures video players under load, with Q-Fabric and with its rivals.
 
+mod qualman;
+
 use std::path::PathBuf;
 
 use qfabric_demo::{Options, Terminal, conference};
@@ -14,6 +16,11 @@ const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
           qfabric demo --seconds 300 --json demo.json --only hogs
           qfabric demo --only conference --seconds 420 --out report
+          qfabric demo --only qualman --out report
+          qfabric demo --only qualman --only cpu-1 --frames 150 --runs 1
+
+--only qualman plays the experiments of QualMan (§7) with the frames and runs of the paper; further --only words select
+some of them. --seconds shortens the runs, and the report names the factor.
 
 ffmpeg makes the clips at the first run, which takes some minutes; they are kept in the folder of --cache. Ctrl-C restores \
 all settings and prints a report of the measurements so far; the exit code is 130 then. Otherwise the exit code is 0 if a \
@@ -23,20 +30,21 @@ report was made, whatever its verdicts are.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Duration of the measurement in seconds, 1 to 86400; making the clips takes additional time
-    #[arg(long, value_name = "N", default_value_t = Options::default().seconds)]
-    seconds: f64,
+    /// Duration of the measurement in seconds, 1 to 86400; making the clips takes additional time [default: 180; with
+    /// --only qualman: as long as --frames and --runs need]
+    #[arg(long, value_name = "N")]
+    seconds: Option<f64>,
     /// Write the report, plots and tables into this folder; it is created if it is missing
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Write the rows, the verdicts and the steal time as JSON to this file
+    /// Write the rows, the verdicts and the steal time as JSON to this file; with --only qualman: all runs and goals
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Number of hogs: processes that use as much CPU time as they can get [default: six per CPU]
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
     /// Run only the policies whose `setting: policy` contains this word; may be repeated. `conference`: the conference of
-    /// two hosts instead
+    /// two hosts instead; `qualman`: the experiments of QualMan instead
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run all policies, also the paper's predictors and players that skip frames
@@ -55,6 +63,15 @@ pub(crate) struct Args {
     /// Additional contract option for each player under Q-Fabric, such as --contract=--rho=1.5; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     contract: Vec<String>,
+    /// With --only qualman: number of frames of the fastest stream in a run
+    #[arg(long, value_name = "N", default_value_t = qfabric_qualman_bench::FRAMES, value_parser = clap::value_parser!(u32).range(30..=100_000))]
+    frames: u32,
+    /// With --only qualman: number of runs of each reservation
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Be a process of the experiments (started by them)
+    #[arg(long, hide = true, num_args = 1.., value_name = "WORD", allow_hyphen_values = true, exclusive = true)]
+    part: Vec<String>,
 }
 
 fn seed_from_clock() -> u64 {
@@ -64,14 +81,20 @@ fn seed_from_clock() -> u64 {
 
 /// Runs the demo and prints its report. The exit code is 0 if a report was made, whatever its verdicts are.
 pub(crate) fn run(args: Args) -> Outcome {
-    if !(1.0..=86_400.0).contains(&args.seconds) {
-        return Err(Failure::usage(format!("--seconds is {}; use 1 to 86400", args.seconds)));
+    if !args.part.is_empty() {
+        return qualman::play(&args.part);
+    }
+    if let Some(seconds) = args.seconds.filter(|seconds| !(1.0..=86_400.0).contains(seconds)) {
+        return Err(Failure::usage(format!("--seconds is {seconds}; use 1 to 86400")));
     }
     if let Some(path) = &args.json {
         output::check_writable(path)?;
     }
+    if args.only.iter().any(|word| word == qualman::WORD) {
+        return qualman::run(args);
+    }
     let options = Options {
-        seconds: args.seconds,
+        seconds: args.seconds.unwrap_or(Options::default().seconds),
         hogs: args.hogs,
         only: args.only,
         out: args.out.clone(),

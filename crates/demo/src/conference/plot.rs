@@ -9,7 +9,7 @@ use plotters::prelude::*;
 
 use super::measure::Series;
 use super::{RATE, Timeline};
-use crate::report::plots::{GRID, INK, OTHER, OURS, PAPER, TARGET, letters};
+use crate::report::plots::{GRID, INK, OTHER, OURS, PAPER, TARGET, register_letters};
 
 const SIZE: (u32, u32) = (900, 520);
 
@@ -37,7 +37,7 @@ pub(super) fn svg(series: &Series, timeline: &Timeline) -> Result<String> {
 }
 
 fn draw<DB: DrawingBackend>(area: &Area<DB>, series: &Series, timeline: &Timeline) -> Result<(), Failure<DB>> {
-    letters();
+    register_letters();
     area.fill(&PAPER)?;
     let (upper, lower) = area.split_vertically(SIZE.1 / 2);
     rates(&upper, series, timeline)?;

@@ -11,6 +11,8 @@ use anyhow::{Context, Result};
 use qfabric_types::Share;
 use serde::{Deserialize, Serialize};
 
+pub use plots::register_letters;
+
 use crate::calibrate::Calibration;
 use crate::clips::{Clip, write_whole};
 use crate::disturbance::Surroundings;

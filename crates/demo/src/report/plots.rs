@@ -145,18 +145,18 @@ pub(super) fn svg(figure: &Figure) -> Result<String> {
     Ok(text)
 }
 
-type Area<DB> = DrawingArea<DB, Shift>;
-type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
-
-/// Makes the embedded font known to plotters.
-pub(crate) fn letters() {
+/// Registers the embedded font once. A failed registration leaves the plots without text; registering the font again
+/// would not help.
+pub fn register_letters() {
     static LETTERS: Once = Once::new();
-    // A failed registration leaves the plots without text. Registering the font again would not help.
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
 }
 
+type Area<DB> = DrawingArea<DB, Shift>;
+type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
 fn draw<DB: DrawingBackend>(area: &Area<DB>, figure: &Figure) -> Drawn<DB> {
-    letters();
+    register_letters();
     area.fill(&PAPER)?;
     let scale = figure.scale();
     let columns = figure.runs.len().clamp(1, COLUMNS);

@@ -1,0 +1,179 @@
+//! The experiments of §7 as values: streams, reservations, figures.
+
+#[cfg(feature = "hosts")]
+use qfabric_types::BitRate;
+use qfabric_types::{Nanos, Share};
+use serde::Serialize;
+
+/// What is reserved for the streams of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Reserved {
+    Nothing,
+    Cpu,
+    CpuMemory,
+    /// CPU, memory and network on both hosts.
+    Everything,
+}
+
+impl Reserved {
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Reserved::Nothing => "nothing",
+            Reserved::Cpu => "CPU",
+            Reserved::CpuMemory => "CPU and memory",
+            Reserved::Everything => "everything",
+        }
+    }
+}
+
+/// One experiment of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Experiment {
+    #[serde(rename = "cpu-1")]
+    Cpu1,
+    #[serde(rename = "cpu-2")]
+    Cpu2,
+    #[serde(rename = "comm-1")]
+    Comm1,
+    #[serde(rename = "comm-2")]
+    Comm2,
+    Lip,
+}
+
+/// One stream of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct StreamPlan {
+    pub name: &'static str,
+    pub frames_per_second: f64,
+    /// CPU share that its player, or its receiver, reserves in every period.
+    pub share: f64,
+    /// The same for its sender on another host.
+    pub sender_share: f64,
+    /// Bytes of a frame between hosts.
+    pub bytes: u32,
+    /// Time from when a frame is due until it is shown; zero: it is shown when it comes.
+    pub play_out: Nanos,
+}
+
+impl StreamPlan {
+    const fn new(name: &'static str, frames_per_second: f64, share: f64) -> StreamPlan {
+        StreamPlan { name, frames_per_second, share, sender_share: 0.0, bytes: 0, play_out: Nanos::ZERO }
+    }
+
+    const fn sent(self, sender_share: f64, bytes: u32) -> StreamPlan {
+        StreamPlan { sender_share, bytes, ..self }
+    }
+
+    const fn shown_after(self, play_out: Nanos) -> StreamPlan {
+        StreamPlan { play_out, ..self }
+    }
+
+    pub(crate) fn period(&self) -> Nanos {
+        Nanos::from_f64(1e9 / self.frames_per_second)
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        Share::from_f64(self.share)
+    }
+
+    pub(crate) fn title(&self) -> String {
+        self.name.to_owned()
+    }
+}
+
+/// Headers, and room for retransmissions and peaks: the paper adds a fifth for the mean and more for the peak (§6.3).
+#[cfg(feature = "hosts")]
+const OVERHEAD: f64 = 1.5;
+
+#[cfg(feature = "hosts")]
+impl StreamPlan {
+    pub(crate) fn sender_share(&self) -> Share {
+        Share::from_f64(self.sender_share)
+    }
+
+    /// The rate to reserve, with all headers.
+    pub(crate) fn rate(&self) -> BitRate {
+        BitRate::new((8.0 * f64::from(self.bytes) * self.frames_per_second * OVERHEAD) as u64)
+    }
+}
+
+impl Experiment {
+    pub(crate) const ALL: [Experiment; 5] =
+        [Experiment::Cpu1, Experiment::Cpu2, Experiment::Comm1, Experiment::Comm2, Experiment::Lip];
+
+    /// The word of `--only`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Experiment::Cpu1 => "cpu-1",
+            Experiment::Cpu2 => "cpu-2",
+            Experiment::Comm1 => "comm-1",
+            Experiment::Comm2 => "comm-2",
+            Experiment::Lip => "lip",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Experiment::Cpu1 => "CPU-1 and CPU-MEM-1: one player (Figure 12 a/b, Table 6)",
+            Experiment::Cpu2 => "CPU-2 and CPU-MEM-2: two players (Figure 12 c/d, Table 6)",
+            Experiment::Comm1 => "CPU-COMM-1: frames of 200 kB over METP, two hosts (Figure 14 a/b)",
+            Experiment::Comm2 => "CPU-COMM-2: two streams of 200 kB over METP, two hosts (Figure 14 c/d)",
+            Experiment::Lip => "Lip synchronization: sound and picture over METP, two hosts (Figure 15)",
+        }
+    }
+
+    /// Whether it needs two hosts.
+    pub(crate) fn is_of_two_hosts(self) -> bool {
+        matches!(self, Experiment::Comm1 | Experiment::Comm2 | Experiment::Lip)
+    }
+
+    /// Rates and CPU shares are those of the paper; the two streams of lip synchronization are picture, then sound.
+    pub(crate) fn streams(self) -> &'static [StreamPlan] {
+        const PLAY_OUT: Nanos = Nanos::from_millis(200);
+        const CPU_1: [StreamPlan; 1] = [StreamPlan::new("10 fps", 10.0, 0.7)];
+        const CPU_2: [StreamPlan; 2] = [StreamPlan::new("8 fps", 8.0, 0.6), StreamPlan::new("4 fps", 4.0, 0.3)];
+        const COMM_1: [StreamPlan; 1] = [StreamPlan::new("10 fps", 10.0, 0.4).sent(0.3, 200_000)];
+        const COMM_2: [StreamPlan; 2] = [COMM_1[0], StreamPlan::new("5 fps", 5.0, 0.2).sent(0.15, 200_000)];
+        const LIP: [StreamPlan; 2] = [
+            StreamPlan::new("picture, 7 fps", 7.0, 0.2).sent(0.2, 20_000).shown_after(PLAY_OUT),
+            StreamPlan::new("sound, 20 blocks/s", 20.0, 0.2).sent(0.2, 2_000).shown_after(PLAY_OUT),
+        ];
+        match self {
+            Experiment::Cpu1 => &CPU_1,
+            Experiment::Cpu2 => &CPU_2,
+            Experiment::Comm1 => &COMM_1,
+            Experiment::Comm2 => &COMM_2,
+            Experiment::Lip => &LIP,
+        }
+    }
+
+    pub(crate) fn reservations(self) -> &'static [Reserved] {
+        match self.is_of_two_hosts() {
+            true => &[Reserved::Nothing, Reserved::Everything],
+            false => &[Reserved::Nothing, Reserved::Cpu, Reserved::CpuMemory],
+        }
+    }
+
+    /// The paper's average jitter in ms, by stream; empty where it names none. For uncompressed frames it is that of
+    /// Table 6 with everything reserved, which was measured with compressed frames.
+    pub(crate) fn paper_ms(self, reserved: Reserved) -> &'static [f64] {
+        match (self, reserved) {
+            (Experiment::Cpu1, Reserved::Nothing) => &[93.85],
+            (Experiment::Cpu1, Reserved::Cpu) => &[4.46],
+            (Experiment::Cpu1, Reserved::CpuMemory) => &[3.94],
+            (Experiment::Cpu2, Reserved::Nothing) => &[136.41, 72.32],
+            (Experiment::Cpu2, Reserved::Cpu) => &[19.30, 5.49],
+            (Experiment::Cpu2, Reserved::CpuMemory) => &[8.42, 2.40],
+            (Experiment::Comm1, Reserved::Everything) => &[6.06],
+            _ => &[],
+        }
+    }
+
+    /// Seconds of a run with this number of frames of the fastest stream.
+    pub(crate) fn seconds(self, frames: u32) -> f64 {
+        let fastest = self.streams().iter().map(|stream| stream.frames_per_second).fold(1.0, f64::max);
+        f64::from(frames) / fastest
+    }
+}
