@@ -87,7 +87,9 @@ pub(super) fn client(socket: Option<&PathBuf>) -> Result<Client> {
 }
 
 fn enter(channels: &Channels, name: &str, formats: &str) -> Result<Channel> {
-    let opened = channels.open(name).or_else(|_| channels.create(name, &Spec::of(formats)));
+    let created = channels.open(name).or_else(|_| channels.create(name, &Spec::of(formats)));
+    // Another host may have created it in between.
+    let opened = created.or_else(|error| channels.open(name).map_err(|_| error));
     opened.with_context(|| format!("cannot open the channel {name}"))
 }
 
