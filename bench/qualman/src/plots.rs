@@ -15,6 +15,9 @@ const GRID: RGBColor = RGBColor(226, 232, 240);
 const LINE: RGBColor = RGBColor(13, 116, 206);
 const BEYOND: RGBColor = RGBColor(220, 38, 38);
 
+/// Values above this number of limits are drawn at the upper edge, so that they do not flatten all others.
+const CUT: f64 = 2.5;
+
 /// A panel with the values of one run.
 struct Panel<'a> {
     caption: String,
@@ -84,7 +87,8 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, rows: &[Vec<Panel>]) 
         let panels: Vec<(usize, &Panel)> =
             rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.get(column)?))).collect();
         let all = panels.iter().flat_map(|(_, panel)| panel.values.iter().copied().chain([1.25 * panel.limits.1]));
-        let top = all.clone().fold(0.0, f64::max) * 1.05;
+        let most = panels.iter().map(|(_, panel)| CUT * panel.limits.1).fold(0.0, f64::max);
+        let top = (all.clone().fold(0.0, f64::max) * 1.05).min(most);
         let bottom = panels.iter().map(|(_, panel)| 1.25 * panel.limits.0).chain(all).fold(0.0, f64::min);
         for (at, panel) in &panels {
             draw_panel(&places[at * columns + column], panel, (bottom, top))?;
@@ -124,7 +128,7 @@ fn draw_panel<DB: DrawingBackend>(
     for limit in [low, high] {
         chart.draw_series(DashedLineSeries::new([(0.0, limit), (last, limit)], 4, 4, BEYOND.stroke_width(1)))?;
     }
-    let points = || panel.values.iter().enumerate().map(|(at, value)| (at as f64, *value));
+    let points = || panel.values.iter().enumerate().map(|(at, value)| (at as f64, value.min(top)));
     chart.draw_series(LineSeries::new(points(), LINE.stroke_width(1)))?;
     let beyond = points().filter(|(_, value)| !(low..=high).contains(value));
     chart.draw_series(beyond.map(|point| Circle::new(point, 2, BEYOND.filled()))).map(drop)
