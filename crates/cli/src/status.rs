@@ -234,6 +234,7 @@ pub(crate) mod tests {
             contract: Contract { jobs, ..Contract::new(name, Nanos::from_millis(40)) },
             guaranteed: Share::ZERO,
             invariance: None,
+            utility: None,
             wanted: Share::from_f64(cpus),
             granted: Share::from_f64(cpus),
             overload: None,

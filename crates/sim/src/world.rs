@@ -31,7 +31,7 @@ pub enum Policy {
     /// A fixed reservation.
     Static(Reservation, Reclaiming),
     /// Q-Fabric with this contract.
-    Fabric(Contract),
+    Fabric(Box<Contract>),
 }
 
 /// The jobs that a player skips.

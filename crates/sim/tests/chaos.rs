@@ -41,7 +41,7 @@ fn any_player(random: &mut ChaCha8Rng, seed: u64, i: u64) -> Player {
     let shift = start + Nanos::from_millis(random.random_range(100..3_000));
     let video = Video { period, mean, mean_after: random.random_range(0.02..0.3), shift, noise: 0.2 };
     let jobs = video.jobs(random.random_range(1..120), start, seed, i);
-    let (server_period, policy) = (contract.server_period, Policy::Fabric(contract));
+    let (server_period, policy) = (contract.server_period, Policy::Fabric(Box::new(contract)));
     Player { period, server_period, start, jobs, policy, skip: Skip::None, oracle: false }
 }
 

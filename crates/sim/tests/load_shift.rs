@@ -28,7 +28,7 @@ fn table(tick: Nanos, p: Nanos) -> String {
     {
         for (kind, reclaiming) in [("hard", Reclaiming::Hard), ("GRUB", Reclaiming::Grub)] {
             add(&format!("Q-Fabric {predictor} rho {rho}, {kind}"), &|p| {
-                Policy::Fabric(contract(p, predictor, rho, reclaiming))
+                Policy::Fabric(Box::new(contract(p, predictor, rho, reclaiming)))
             });
         }
     }
@@ -52,7 +52,8 @@ fn the_table_with_enforcement_at_the_tick_equals_the_stored_table() {
 fn under_grub_qfabric_misses_half_as_often_as_static_grub_with_less_reserved() {
     for tick in [Nanos::ZERO, TICK] {
         let rival = measure(&|p| equal_shares(p, Reclaiming::Grub), P, tick, 2 * SECONDS);
-        let ours = measure(&|p| Policy::Fabric(contract(p, "hint:24", 0.0, Reclaiming::Grub)), P, tick, 2 * SECONDS);
+        let ours =
+            measure(&|p| Policy::Fabric(Box::new(contract(p, "hint:24", 0.0, Reclaiming::Grub))), P, tick, 2 * SECONDS);
         assert!(ours.misses <= 0.5 * rival.misses, "{ours:?} against {rival:?}, tick {tick}");
         assert!(ours.reserved <= 0.85 * rival.reserved, "{ours:?} against {rival:?}, tick {tick}");
     }

@@ -264,8 +264,8 @@ fn scheduled(policy: Policy, players: usize) -> Scheduled {
         Policy::StaticHard => fixed(quarter, Reclaiming::Hard),
         Policy::StaticGrub => fixed(quarter, Reclaiming::Grub),
         Policy::Soft => fixed(PERIOD, Reclaiming::Soft),
-        Policy::Feedback => Scheduled::Fabric(contract(false)),
-        Policy::GiveBack | Policy::Oracle => Scheduled::Fabric(contract(true)),
+        Policy::Feedback => Scheduled::Fabric(Box::new(contract(false))),
+        Policy::GiveBack | Policy::Oracle => Scheduled::Fabric(Box::new(contract(true))),
     }
 }
 

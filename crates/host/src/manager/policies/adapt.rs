@@ -181,10 +181,10 @@ impl Controller for Adapt {
             self.tell(None, decisions);
         }
         match &change.what {
-            ChangeKind::Reading(reading) if reading.attribute == AttributeId::of(RATE) => {
-                if change.channel.as_ref() == Some(&self.channel) {
-                    self.reported(&change.host, reading, view.now);
-                }
+            ChangeKind::Reading(reading)
+                if reading.attribute == AttributeId::of(RATE) && change.channel.as_ref() == Some(&self.channel) =>
+            {
+                self.reported(&change.host, reading, view.now);
             }
             ChangeKind::HostGone => {
                 self.sinks.remove(&change.host);
