@@ -10,12 +10,12 @@ use crate::tools::target;
 
 /// Builds with optimisation and installs everything.
 pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
-    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-ffi").run()?;
+    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-conference -p qfabric-ffi").run()?;
     let man = PathBuf::from(build::man(sh)?);
     let release = target(sh)?.join("release");
     let under = |path: &str| PathBuf::from(format!("{destdir}{prefix}/{path}"));
 
-    for program in ["qfabric", "qfabric-player"] {
+    for program in ["qfabric", "qfabric-player", "qfabric-conference"] {
         place(sh, "755", &release.join(program), &under(&format!("bin/{program}")))?;
     }
     for library in ["libqfabric.so", "libqfabric.a"] {

@@ -178,8 +178,9 @@ mod tests {
     /// The description has the same field names as the JSON that is really sent, and types that fit its values.
     #[test]
     fn the_description_of_a_contract_matches_its_json() {
-        // Without memory the field is not sent.
-        let contract = Contract { memory: qfabric_types::Bytes::from_mib(1), ..Contract::default() };
+        // Without memory or utility their fields are not sent.
+        let utility = Some(qfabric_types::Utility { metrics: Vec::new() });
+        let contract = Contract { memory: qfabric_types::Bytes::from_mib(1), utility, ..Contract::default() };
         let sent = serde_json::to_value(contract).unwrap();
         let described = described()["components"]["schemas"]["Contract"]["properties"].clone();
         let names =

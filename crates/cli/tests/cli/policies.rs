@@ -325,6 +325,36 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
 }
 
 #[test]
+fn the_quality_falls_while_the_link_is_too_narrow_and_the_reason_is_shown() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = two_hosts(all.path());
+    let (channels, theirs) = (connect(&alpha), connect(&beta));
+    let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    install_link(&video, 1_000);
+    let opened = theirs.open("video").unwrap();
+    let _sink = opened.sink_subscribe(&SinkOptions::default(), |_| {}).unwrap();
+    let rate = FRAMES.to_string();
+    let start = ["policy", "start", "adapt", "--channel", "video", "--rate", &rate, "--ladder", "quality=80,60"];
+    alpha.run(&start).expect(0, &["adapt.video runs", "quality=80,60"]);
+    alpha.run(&[&start[..], &["--name", "other"]].concat()).expect(3, &["adapt.video", "with what quality"]);
+    alpha.run(&["policy", "why", "film"]).expect(3, &["no policy has the name `film`", "policy ls"]);
+    while_frames_flow(&source, &theirs, || {
+        wait_for_decision(&channels, ("video", "app.level", "quality", 80));
+        set_link_rate(&video, 10);
+        wait_for_decision(&channels, ("video", "app.level", "quality", 60));
+        alpha.run(&["policy", "ls"]).expect(0, &["adapt.video: app.level for quality: 60"]);
+        let why = ["lower to quality 60", "because of", "at beta, the median of 1 sinks", "limited by link", "keep"];
+        alpha.run(&["policy", "why", "video"]).expect(0, &why);
+        set_link_rate(&video, 1_000);
+        wait_for_decision(&channels, ("video", "app.level", "quality", 80));
+    });
+    let list = alpha.run(&["policy", "why", "adapt.video", "--json"]).json();
+    let last = list.as_array().unwrap().last().unwrap();
+    assert!(last["cause"].as_str().unwrap().contains("kept for") && last["candidates"][0]["chosen"] == true, "{last}");
+}
+
+#[test]
 fn policies_in_the_configuration_are_checked_at_the_start() {
     let all = tempfile::tempdir().unwrap();
     let file = all.path().join("daemon.toml");

@@ -25,6 +25,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::mailbox::Noted;
 use super::policies::{ControlListener, number_of};
+use super::serve::ReadTurn;
 use super::{ChannelsConfig, EngineName, Fabric, Right, Rule};
 use crate::auth::Peer;
 use crate::closer::Foreign;
@@ -530,4 +531,21 @@ fn an_application_is_told_what_is_decided_for_its_number_in_a_group() {
     host.fabric.mailbox.apply(number, AttributeId::of("app.level"), 3);
     host.turn();
     assert_eq!(decided(&mut end), [("app.level".to_owned(), "player".to_owned(), Some(3))]);
+}
+
+/// A panic that the socket's thread contains does not leave a connection that nothing wakes any more.
+#[test]
+fn a_connection_is_woken_again_after_a_panic_in_its_turn() {
+    let host = Host::start(Vec::new());
+    let (alice, End(_duplex, socket)) = host.reader(ALICE);
+    let mut registry = host.fabric.registry();
+    let contained = qfabric_sync::contain(|| {
+        let turn = ReadTurn::begin(&mut registry, alice.lease);
+        turn.registry.leases.get_mut(&alice.lease).unwrap().owes_wake = true;
+        panic!("a defect in a message's handler");
+    });
+    assert!(contained.is_err());
+    let lease = &registry.leases[&alice.lease];
+    assert!(!lease.is_read && !lease.owes_wake);
+    assert_eq!(rustix::io::read(&socket, &mut [0; 8]), Ok(1), "the byte that wakes it");
 }
