@@ -10,7 +10,8 @@ use crate::tools::target;
 
 /// Builds with optimisation and installs everything.
 pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
-    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-conference -p qfabric-ffi").run()?;
+    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-conference -p qfabric-ffi")
+        .run()?;
     let man = PathBuf::from(build::man(sh)?);
     let release = target(sh)?.join("release");
     let under = |path: &str| PathBuf::from(format!("{destdir}{prefix}/{path}"));
