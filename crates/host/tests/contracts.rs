@@ -264,3 +264,42 @@ fn a_declined_upgrade_is_free_at_once_and_not_offered_again_at_once() {
     let whole = host.apply(3, 60, 60);
     assert_eq!(host.holds.committed(&whole), Some(&cpu(60)), "another contract has the declined part");
 }
+
+/// What a participant without brokers says to one message, and whether it asks the application.
+fn answers(participant: &mut Participant, message: &ContractMessage, now: Instant) -> (Vec<ContractMessage>, bool) {
+    let mut holds = Holds::new(cpu(100), BTreeMap::new());
+    let (mut sent, mut asks) = (Vec::new(), false);
+    participant.receive(&name(0), message.clone(), now);
+    while let Some(output) = participant.poll() {
+        match output {
+            ParticipantOutput::Send(_, message) => sent.push(message),
+            ParticipantOutput::Consent { .. } => asks = true,
+            ParticipantOutput::Order(order) => {
+                carry_out(&mut holds, order, now).into_iter().for_each(|answer| participant.answered(answer, now));
+            }
+            _ => {}
+        }
+    }
+    (sent, asks)
+}
+
+/// The coordinator sends its request again while it has no answer, also at the time at which the application's time ends.
+#[test]
+fn an_application_that_refused_or_was_silent_is_not_asked_again_by_a_copy_of_the_request() {
+    let (mut coordinator, mut participant) =
+        (Coordinator::new(name(0), Timing::default(), 1), Participant::new(name(1)));
+    let part =
+        JointPart { host: name(1), wanted: cpu(10), minimum: None, application: Some("player".parse().unwrap()) };
+    let request = JointRequest::new(vec![part]).unwrap();
+    let begin = Instant::new(1);
+    coordinator.apply(1, Owner { uid: 0, gid: 0 }, &request, begin).unwrap();
+    let asked = std::iter::from_fn(|| coordinator.poll()).find_map(|output| sent(Some(output))).unwrap();
+    assert_eq!(answers(&mut participant, &asked, begin), (Vec::new(), true));
+    let over = begin + Timing::consent(Timing::default().hold);
+    participant.wake(over);
+    let refusals: Vec<_> = std::iter::from_fn(|| participant.poll())
+        .filter_map(|output| if let ParticipantOutput::Send(_, message) = output { Some(message) } else { None })
+        .collect();
+    assert_eq!(refusals.len(), 1);
+    assert_eq!(answers(&mut participant, &asked, over), (refusals, false), "the refusal again, and no question");
+}

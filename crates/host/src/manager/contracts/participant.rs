@@ -19,11 +19,20 @@ use super::{Body, ContractMessage, InitiatorCaps, NoConsent, PartRequest, Reason
 /// Largest number of contracts of one host; bounds its memory.
 const MAX_CONTRACTS: usize = 4_096;
 
-/// Largest number of cancelled contracts that are remembered, so that late copies of their messages are ignored.
-const MAX_CANCELLED: usize = 1_024;
+/// Largest number of closed rounds that are remembered.
+const MAX_CLOSED: usize = 1_024;
 
 /// An upgrade that was not accepted is offered again after this number of holds at the earliest.
 const UPGRADE_PAUSE: u64 = 8;
+
+/// The last round of a contract that is over, so that a late copy of its request has no effect.
+#[derive(Clone, Debug)]
+struct Closed {
+    id: JointId,
+    round: u32,
+    /// What its application said; without it, the initiator cancelled the round. An application is asked once in a round.
+    refusal: Option<NoConsent>,
+}
 
 /// An order for the brokers of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,14 +153,14 @@ pub struct Participant {
     /// The contracts that would accept more.
     growing: BTreeSet<JointId>,
     /// Cancelled attempts, oldest first.
-    cancelled: VecDeque<(JointId, u32)>,
+    closed: VecDeque<Closed>,
     out: VecDeque<ParticipantOutput>,
 }
 
 impl Participant {
     pub fn new(host: Name) -> Participant {
-        let (caps, entries, wakeups, growing, cancelled, out) = Default::default();
-        Participant { host, caps, consent_time: Nanos::MAX, entries, wakeups, growing, cancelled, out }
+        let (caps, entries, wakeups, growing, closed, out) = Default::default();
+        Participant { host, caps, consent_time: Nanos::MAX, entries, wakeups, growing, closed, out }
     }
 
     /// Sets the longest time that an application has to consent; [`Timing::consent`] bounds it for every request.
@@ -216,7 +225,7 @@ impl Participant {
                 self.track(id);
                 self.offer(id);
             }
-            Err(refusal) => self.refuse(id, Reason::NoConsent(refusal), now),
+            Err(refusal) => self.refuse_without_consent(id, refusal, now),
         }
         true
     }
@@ -249,7 +258,7 @@ impl Participant {
             match self.entries.get(&id) {
                 Some(entry) if entry.until <= now => self.release(&id, now),
                 Some(entry) if entry.is_unanswered(now) => {
-                    self.refuse(&id, Reason::NoConsent(NoConsent::Silent), now);
+                    self.refuse_without_consent(&id, NoConsent::Silent, now);
                 }
                 _ => {}
             }
@@ -268,7 +277,11 @@ impl Participant {
     }
 
     fn requested(&mut self, id: JointId, round: u32, part: PartRequest, now: Instant) {
-        if self.is_cancelled(&id, round) {
+        if let Some(closed) = self.closed.iter().find(|closed| closed.id == id && closed.round >= round) {
+            // The refusal was lost, so it is sent again.
+            if let Some(refusal) = closed.refusal.filter(|_| closed.round == round) {
+                self.send(id, round, Body::Refuse(Reason::NoConsent(refusal)));
+            }
             return;
         }
         match self.entries.get(&id) {
@@ -381,15 +394,15 @@ impl Participant {
         if self.entries.get(&id).is_some_and(|entry| entry.round <= round) {
             self.release(&id, now);
         }
-        self.cancelled.retain(|(known, _)| *known != id);
-        if self.cancelled.len() >= MAX_CANCELLED {
-            self.cancelled.pop_front();
-        }
-        self.cancelled.push_back((id, round));
+        self.close(Closed { id, round, refusal: None });
     }
 
-    fn is_cancelled(&self, id: &JointId, round: u32) -> bool {
-        self.cancelled.iter().any(|(known, last)| known == id && *last >= round)
+    fn close(&mut self, closed: Closed) {
+        self.closed.retain(|known| known.id != closed.id);
+        if self.closed.len() >= MAX_CLOSED {
+            self.closed.pop_front();
+        }
+        self.closed.push_back(closed);
     }
 
     fn entry(&mut self, id: &JointId, round: u32) -> Option<&mut Entry> {
@@ -410,6 +423,13 @@ impl Participant {
             self.out.push_back(ParticipantOutput::Ended { id: id.clone() });
         }
         self.freed(now);
+    }
+
+    fn refuse_without_consent(&mut self, id: &JointId, refusal: NoConsent, now: Instant) {
+        if let Some(round) = self.entries.get(id).map(|entry| entry.round) {
+            self.close(Closed { id: id.clone(), round, refusal: Some(refusal) });
+        }
+        self.refuse(id, Reason::NoConsent(refusal), now);
     }
 
     /// Frees a part, and tells its initiator why.
