@@ -6,12 +6,12 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use qfabric_demo::report::{INK, mesh, register_letters};
+
 use crate::experiment::{Experiment, Reserved};
 use crate::report::Report;
 
 const PANEL: (u32, u32) = (420, 230);
-const INK: RGBColor = RGBColor(51, 65, 85);
-const GRID: RGBColor = RGBColor(226, 232, 240);
 const LINE: RGBColor = RGBColor(13, 116, 206);
 const BEYOND: RGBColor = RGBColor(220, 38, 38);
 
@@ -32,7 +32,7 @@ struct Panel<'a> {
 
 /// Writes `qualman-EXPERIMENT.png` and `.svg` into the folder, each with the first run of every reservation.
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
-    qfabric_demo::report::register_letters();
+    register_letters();
     for experiment in report.experiments() {
         let rows = panels(report, experiment);
         let size = size(&rows);
@@ -110,20 +110,7 @@ fn draw_panel<DB: DrawingBackend>(
         .x_label_area_size(36)
         .y_label_area_size(56)
         .build_cartesian_2d(0.0..last, bottom..top)?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(INK.mix(0.5))
-        .label_style(("sans-serif", 11).into_font().color(&INK))
-        .x_labels(6)
-        .y_labels(5)
-        .axis_desc_style(("sans-serif", 11).into_font().color(&INK))
-        .x_desc("frame")
-        .y_desc(panel.axis)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .draw()?;
+    mesh(&mut chart, ("frame", &|x| format!("{x:.0}")), (panel.axis, &|y| format!("{y:.0}")))?;
     let (low, high) = panel.limits;
     for limit in [low, high] {
         chart.draw_series(DashedLineSeries::new([(0.0, limit), (last, limit)], 4, 4, BEYOND.stroke_width(1)))?;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use qfabric_types::Share;
 use serde::{Deserialize, Serialize};
 
-pub use plots::register_letters;
+pub use plots::{INK, mesh, register_letters};
 
 use crate::calibrate::Calibration;
 use crate::clips::{Clip, write_whole};

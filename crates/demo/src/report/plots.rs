@@ -19,7 +19,8 @@ const FONT: &[u8] = include_bytes!("../../assets/plots.ttf");
 const PANEL: (u32, u32) = (400, 240);
 const COLUMNS: usize = 3;
 pub(crate) const PAPER: RGBColor = RGBColor(255, 255, 255);
-pub(crate) const INK: RGBColor = RGBColor(51, 65, 85);
+/// Colour of text.
+pub const INK: RGBColor = RGBColor(51, 65, 85);
 pub(crate) const GRID: RGBColor = RGBColor(226, 232, 240);
 pub(crate) const TARGET: RGBColor = RGBColor(209, 250, 229);
 const MISS: RGBColor = RGBColor(220, 38, 38);
@@ -198,7 +199,8 @@ fn chart<'a, DB: DrawingBackend>(
         .build_cartesian_2d(x0..x1, y0..y1)
 }
 
-fn mesh<DB: DrawingBackend>(
+/// Draws grid and axes: for each axis its description, and the text of a number on it.
+pub fn mesh<DB: DrawingBackend>(
     chart: &mut Chart<'_, DB>,
     (x_unit, x): (&str, &dyn Fn(&f64) -> String),
     (y_unit, y): (&str, &dyn Fn(&f64) -> String),
