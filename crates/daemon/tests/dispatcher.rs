@@ -62,10 +62,12 @@ fn a_pinned_program_gets_slots_on_its_cpu_and_its_policy_back() {
     let app = admit(&client, &process, fixed("pinned", 20, 50)).unwrap();
     assert_eq!(client.status().unwrap().mechanism, "dispatcher");
     eventually("its slots are served", || counts(&client, &app).served >= 5);
+    // It is always busy. A period from which the hypervisor took much of a slot counts as an underrun.
+    eventually("it used all slots of a period", || counts(&client, &app).throttles > 0);
     let seen = client.application(app.id).unwrap();
     assert_eq!(seen.cpus, [cpu]);
     let counted = seen.server.unwrap();
-    assert!(counted.throttles > 0 && counted.previous_ns > 0, "it is always busy: {counted:?}");
+    assert!(counted.previous_ns > 0, "it is always busy: {counted:?}");
     assert!(counted.slots >= 2 * counted.served, "20 ms are two slots: {counted:?}");
     let tables = client.status().unwrap().tables;
     assert_eq!(tables.iter().map(|table| (table.cpu, table.groups, table.frame)).collect::<Vec<_>>(), [(cpu, 1, 5)]);
