@@ -23,8 +23,10 @@ mod vm;
 #[cfg(test)]
 mod words;
 
+use std::env;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -84,6 +86,10 @@ enum Job {
 }
 
 fn main() -> ExitCode {
+    if env::var_os("CARGO_MANIFEST_DIR").is_some() {
+        eprintln!("xtask: starting again: {}", without_cargos_variables());
+        return ExitCode::FAILURE;
+    }
     match run(Cli::parse().job) {
         Ok(code) => code,
         Err(error) => {
@@ -91,6 +97,23 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Replaces the process by one that does not have the variables of `cargo run`. Some build scripts (of `ring`) depend on
+/// them: with them, `cargo test` and `make test` would build TLS and Zenoh again after each other. Returns on error.
+fn without_cargos_variables() -> std::io::Error {
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let mut again = Command::new(program);
+    again.args(env::args_os().skip(1));
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
+            again.env_remove(name);
+        }
+    }
+    again.exec()
 }
 
 fn run(job: Job) -> Result<ExitCode> {
