@@ -76,11 +76,12 @@ impl DispatcherMechanism {
             }
             _ => denied(thread, &error),
         };
-        affinity::give(thread, &affinity::only(group.cpu)).map_err(refused)?;
-        let member = Member::new(&before.thread).map_err(|error| denied(thread, &error))?;
+        // Before anything of the thread changes: this process may be killed after any instruction.
         if let Some(guardian) = &self.guardian {
             guardian.watch(before);
         }
+        affinity::give(thread, &affinity::only(group.cpu)).map_err(refused)?;
+        let member = Member::new(&before.thread).map_err(|error| denied(thread, &error))?;
         if let Some(table) = self.tables.get(&group.cpu) {
             table.join(group.id, member);
         }
@@ -146,6 +147,9 @@ impl DispatcherMechanism {
         held.before.cpus = now.clone();
         if let Some(journal) = &mut self.journal {
             let _ = journal.dispatching(held.before.clone()); // else a restore gives the former CPUs
+        }
+        if let Some(guardian) = &self.guardian {
+            guardian.watch(&held.before);
         }
         let is_here = now.contains(group.cpu) && affinity::give(thread, &affinity::only(group.cpu)).is_ok();
         table.mark(group.id, thread, !is_here);
