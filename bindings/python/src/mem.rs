@@ -36,8 +36,14 @@ impl NativeMem {
     }
 
     /// The number of the reserve, its size, and the text of what is missing for huge pages.
-    fn reserve_huge(&self, py: Python<'_>, bytes: u64) -> PyResult<(u64, u64, Option<String>)> {
-        let made = self.0.with(py, CLOSED, |mem| mem.reserve_huge(bytes).map_err(python))?;
+    #[pyo3(signature = (bytes, contract=None))]
+    fn reserve_huge(&self, py: Python<'_>, bytes: u64, contract: Option<&str>) -> PyResult<(u64, u64, Option<String>)> {
+        let contract = contract.map(|contract| contract.parse().map_err(value_error)).transpose()?;
+        let make = |mem: &Mem| match &contract {
+            Some(contract) => mem.reserve_huge_from(contract, bytes),
+            None => mem.reserve_huge(bytes),
+        };
+        let made = self.0.with(py, CLOSED, |mem| make(mem).map_err(python))?;
         Ok((made.reserve.0, made.bytes, made.missing))
     }
 

@@ -65,6 +65,9 @@ def test_cpu_and_memory_are_drawn_from_a_contract(socket):
                 mem.reserve(4096)
             with pytest.raises(qfabric.Refused, match="nobody:"):
                 mem.reserve(4096, contract="nobody:7")
+            huge, size, _ = mem.reserve_huge(1, contract=contract)
+            assert size == 2 << 20
+            mem.free_reserve(huge)
             reserve = mem.reserve(255 << 20, contract=contract.id)
             with mem.alloc(reserve, 76_800) as frame:
                 frame.write(b"x" * 76_800)

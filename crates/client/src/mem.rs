@@ -80,7 +80,16 @@ impl Mem {
     /// Like [`Mem::reserve`], in whole huge pages where the host has free ones: fewer entries of the page table for large
     /// buffers. Allocations below a huge page share one.
     pub fn reserve_huge(&self, bytes: u64) -> Result<HugeReserve, ClientError> {
-        match self.0.call(&MemoryRequest::ReserveHuge(Bytes::new(bytes)))?.0 {
+        self.made_huge(&MemoryRequest::ReserveHuge(Bytes::new(bytes)))
+    }
+
+    /// Like [`Mem::reserve_from`], in whole huge pages where the host has free ones.
+    pub fn reserve_huge_from(&self, contract: &JointId, bytes: u64) -> Result<HugeReserve, ClientError> {
+        self.made_huge(&MemoryRequest::ReserveHugeFrom { contract: contract.clone(), bytes: Bytes::new(bytes) })
+    }
+
+    fn made_huge(&self, request: &MemoryRequest) -> Result<HugeReserve, ClientError> {
+        match self.0.call(request)?.0 {
             MemoryAnswer::HugeReserved { reserve, bytes, missing } => {
                 Ok(HugeReserve { reserve, bytes: bytes.get(), missing })
             }

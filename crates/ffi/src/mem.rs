@@ -108,6 +108,23 @@ pub unsafe extern "C" fn qf_mem_reserve_from(
     unsafe { ask(mem, "the reserve", reserve, make) }
 }
 
+/// Like qf_mem_reserve_from, in whole huge pages where the host has free ones; elsewhere in ordinary pages.
+///
+/// # Safety
+/// `mem` is a live handle, `contract` a zero-terminated string, `reserve` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_mem_reserve_huge_from(
+    mem: *const qf_mem,
+    contract: *const c_char,
+    bytes: u64,
+    reserve: *mut u64,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let make = |mem: &Mem| Ok(mem.reserve_huge_from(&unsafe { identity(contract) }?, bytes)?.reserve.0);
+    // SAFETY: the caller guarantees it.
+    unsafe { ask(mem, "the reserve", reserve, make) }
+}
+
 /// Reads the memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole
 /// program. All fields are 0 without a promise.
 ///

@@ -54,6 +54,8 @@ int main(void)
     CHECK(qf_mem_connect(&mem) == QF_OK && qf_mem_reserve(mem, 4096, &reserve) == QF_REFUSED);
     CHECK(qf_mem_reserve_from(mem, "nobody:7", 4096, &reserve) == QF_REFUSED && strstr(qf_last_error(), "nobody:"));
     CHECK(qf_mem_reserve_from(mem, id, 257 << 20, &reserve) == QF_REFUSED);
+    CHECK(qf_mem_reserve_huge_from(mem, "nobody:7", 4096, &reserve) == QF_REFUSED);
+    CHECK(qf_mem_reserve_huge_from(mem, id, 64 << 20, &reserve) == QF_OK && qf_mem_free_reserve(mem, reserve) == QF_OK);
     CHECK(qf_mem_reserve_from(mem, id, 255 << 20, &reserve) == QF_OK);
     CHECK(qf_mem_alloc(mem, reserve, 76800, &frame) == QF_OK);
     memset(qf_allocation_data(frame), 1, 76800);

@@ -65,12 +65,12 @@ class Mem:
         """
         return self._native.reserve(size) if contract is None else self._native.reserve_from(identity(contract), size)
 
-    def reserve_huge(self, size):
-        """Like :meth:`reserve`, in whole huge pages where the host has free ones.
+    def reserve_huge(self, size, *, contract=None):
+        """Like :meth:`reserve`, also with a ``contract``, in whole huge pages where the host has free ones.
 
         Returns the number of the reserve, its size, and what the host lacks to have all of it in huge pages, or None.
         """
-        return self._native.reserve_huge(size)
+        return self._native.reserve_huge(size, None if contract is None else identity(contract))
 
     def join(self, reserve):
         """Takes part in a reserve of another process of the same user; returns its size in bytes."""

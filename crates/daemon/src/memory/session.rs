@@ -56,11 +56,11 @@ impl Session {
                 MemoryAnswer::Reserved { reserve, bytes }
             }
             MemoryRequest::ReserveFrom { contract, bytes } => {
-                self.memory.check_drawer(self.peer, &contract)?;
                 let (reserve, bytes) = self.reserve(bytes, None, Some(contract))?;
                 MemoryAnswer::Reserved { reserve, bytes }
             }
-            MemoryRequest::ReserveHuge(bytes) => self.reserve_huge(bytes)?,
+            MemoryRequest::ReserveHuge(bytes) => self.reserve_huge(bytes, None)?,
+            MemoryRequest::ReserveHugeFrom { contract, bytes } => self.reserve_huge(bytes, Some(contract))?,
             MemoryRequest::Join(reserve) => self.join(reserve)?,
             MemoryRequest::Resize { reserve, bytes } => {
                 let bytes = self.memory.resize(self.held(reserve)?, bytes)?;
@@ -98,6 +98,7 @@ impl Session {
         huge: Option<Bytes>,
         from: Option<JointId>,
     ) -> Result<(ReserveId, Bytes), Problem> {
+        from.iter().try_for_each(|contract| self.memory.check_drawer(self.peer, contract))?;
         self.check_places()?;
         let Target { owner, groups, pid, .. } = &self.target;
         let name = qfabric_linux::threads::name(qfabric_types::ThreadId(*pid)).unwrap_or_default();
@@ -108,10 +109,10 @@ impl Session {
         Ok(made)
     }
 
-    fn reserve_huge(&mut self, bytes: Bytes) -> Result<MemoryAnswer, Problem> {
+    fn reserve_huge(&mut self, bytes: Bytes, from: Option<JointId>) -> Result<MemoryAnswer, Problem> {
         let host = memory::huge_pages();
         let size = host.map_or(HUGE_PAGE, |host| host.size);
-        let (reserve, bytes) = self.reserve(bytes, Some(size), None)?;
+        let (reserve, bytes) = self.reserve(bytes, Some(size), from)?;
         let needed = bytes.get() / size.get();
         let free = host.map_or(0, |host| host.free);
         let missing = (free < needed).then(|| match host {

@@ -105,6 +105,24 @@ fn a_reserve_draws_from_a_contract_grows_shrinks_and_returns_the_rest() {
 }
 
 #[test]
+fn a_reserve_of_huge_pages_draws_from_a_contract_and_returns_there() {
+    let memory = memory("global_reserve = \"64M\"\ndefault_user = \"64M\"");
+    let mut session = session(&memory);
+    let contract: JointId = "alpha:7".parse().unwrap();
+    let held = || memory.accounts.with(|accounts| accounts.held_pages(&contract));
+    let asked = || MemoryRequest::ReserveHugeFrom { contract: contract.clone(), bytes: Bytes::new(1) };
+    assert_eq!(refused(&mut session, asked()).code, "no_such_claim");
+    memory
+        .hold(&contract, Owner { uid: rustix::process::geteuid().as_raw(), gid: 0 }, Bytes::from_mib(32), Bytes::ZERO)
+        .unwrap();
+    let MemoryAnswer::HugeReserved { bytes, .. } = session.answer(asked()).0 else { panic!("refused") };
+    assert_eq!(held(), Some((32 << 20) / PAGE - bytes.get() / PAGE));
+    assert_eq!(promised(&memory), Bytes::from_mib(32), "nothing beyond the contract");
+    drop(session);
+    assert_eq!(held(), Some((32 << 20) / PAGE));
+}
+
+#[test]
 fn a_promise_to_a_program_grows_from_its_contract_and_returns_there_what_it_loses() {
     let memory = memory("global_reserve = \"1M\"");
     let (contract, owner) = ("alpha:7".parse::<JointId>().unwrap(), Owner { uid: 7, gid: 7 });

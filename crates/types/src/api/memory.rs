@@ -157,6 +157,8 @@ pub enum MemoryRequest {
     /// Makes a reserve like `Reserve`, from the memory of a joint contract. The part beyond the contract comes from the free
     /// memory.
     ReserveFrom { contract: JointId, bytes: Bytes },
+    /// Makes a reserve like `ReserveFrom`, in huge pages where the host has free ones.
+    ReserveHugeFrom { contract: JointId, bytes: Bytes },
     /// Takes part in a reserve that another process of the same user made.
     Join(ReserveId),
     /// Changes the amount of a reserve.
