@@ -21,10 +21,18 @@ const LIMIT: &str = "HANG_AFTER_MINUTES";
 /// # Errors
 /// It cannot be started, fails, or has not ended after `longest`; then it and all its descendants are killed.
 pub(crate) fn run_or_report(command: Cmd<'_>, longest: Duration) -> Result<()> {
-    let longest = match std::env::var(LIMIT) {
-        Ok(minutes) => Duration::from_secs(60 * minutes.parse::<u64>().with_context(|| format!("{LIMIT}={minutes}"))?),
-        Err(_) => longest,
-    };
+    within(
+        command,
+        match std::env::var(LIMIT) {
+            Ok(minutes) => {
+                Duration::from_secs(60 * minutes.parse::<u64>().with_context(|| format!("{LIMIT}={minutes}"))?)
+            }
+            Err(_) => longest,
+        },
+    )
+}
+
+fn within(command: Cmd<'_>, longest: Duration) -> Result<()> {
     let text = command.to_string();
     eprintln!("$ {text}");
     let mut child = Command::from(command).spawn().with_context(|| format!("start {text}"))?;
@@ -105,8 +113,8 @@ mod tests {
     #[test]
     fn a_command_that_ends_passes_its_result_on() {
         let sh = Shell::new().unwrap();
-        run_or_report(cmd!(sh, "true"), Duration::from_secs(600)).unwrap();
-        assert!(run_or_report(cmd!(sh, "false"), Duration::from_secs(600)).is_err());
+        within(cmd!(sh, "true"), Duration::from_secs(600)).unwrap();
+        assert!(within(cmd!(sh, "false"), Duration::from_secs(600)).is_err());
     }
 
     #[test]
@@ -114,7 +122,7 @@ mod tests {
         let sh = Shell::new().unwrap();
         let mark = format!("86400.{}", std::process::id());
         let hangs = cmd!(sh, "sh -c 'sleep '{mark}' & wait'");
-        let hangs = run_or_report(hangs, Duration::from_secs(2)).unwrap_err().to_string();
+        let hangs = within(hangs, Duration::from_secs(2)).unwrap_err().to_string();
         assert!(hangs.contains("ended after 2 s"), "{hangs}");
         let is_left = |pid: u32| {
             fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
