@@ -32,9 +32,14 @@ const DATA_RECEIVED: u32 = 256 << 10;
 const CONTROL_SERVICE: u8 = 0xa0;
 
 /// Milliseconds for opening a connection, including the check of certificates. The accepting side has to give up well
-/// before the connecting side: a connection that only one side considers open loses declarations.
-const OPEN_TIMEOUT: u32 = 5_000;
-const ACCEPT_TIMEOUT: u32 = 2_000;
+/// before the connecting side: a connection that only one side considers open loses declarations. And Zenoh 1.10 drops
+/// its work half done when this time ends: if the other side has just agreed, the connection sends, but never receives.
+///
+/// While the path is cut, TCP repeats its request after 1, 3 and 7 s. Of the time until just before the fourth request,
+/// 3.9 s are left after the third one. The accepting side takes the accept timeout twice at most, for the handshake of
+/// TLS and for that of Zenoh, so it has given up before.
+const OPEN_TIMEOUT: u32 = 6_900;
+const ACCEPT_TIMEOUT: u32 = 1_800;
 
 pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
     let mut settings = ZenohConfig::default();
