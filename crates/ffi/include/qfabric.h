@@ -1367,6 +1367,14 @@ enum qf_status qf_mem_reserve_from(const struct qf_mem *mem,
                                    uint64_t *reserve);
 
 /**
+ * Like qf_mem_reserve_from, in whole huge pages where the host has free ones; elsewhere in ordinary pages.
+ */
+enum qf_status qf_mem_reserve_huge_from(const struct qf_mem *mem,
+                                        const char *contract,
+                                        uint64_t bytes,
+                                        uint64_t *reserve);
+
+/**
  * Reads the memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole
  * program. All fields are 0 without a promise.
  */
