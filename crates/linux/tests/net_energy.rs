@@ -145,13 +145,16 @@ fn fq_with_departure_times_wakes_the_card_as_often_as_the_simulator() {
     if !has_fq() {
         return qfabric_linux::testing::skip("this kernel has no veth or no fq");
     }
-    for (name, shapes) in [("spread", false), ("bursts", true)] {
-        let expected = simulated(shapes);
-        let (sent, arrived, wakeups) = on_fq(name, shapes);
-        println!("{name}: {wakeups} wake-ups of {expected} in the simulator, {arrived} of {sent} packets");
+    let [spread, bursts] = [("spread", false), ("bursts", true)].map(|(name, shapes)| {
+        let (expected, (sent, arrived, wakeups)) = (simulated(shapes), on_fq(name, shapes));
+        println!("{name}: {wakeups} wake-ups, simulator {expected}; {arrived} of {sent} packets");
         assert_eq!(arrived, sent, "{name}");
-        assert!((wakeups as f64 / expected - 1.0).abs() <= 0.1, "{name}: {wakeups} wake-ups, simulator {expected}");
+        (wakeups as f64, expected)
+    });
+    for (wakeups, expected) in [spread, bursts] {
+        assert!((wakeups / expected - 1.0).abs() <= 0.1, "{wakeups} wake-ups, simulator {expected}");
     }
+    assert!(spread.0 >= 2.5 * bursts.0, "Figure 53: {spread:?}, {bursts:?}");
 }
 
 fn has_fq() -> bool {
