@@ -64,7 +64,7 @@ struct Random(u32);
 impl Random {
     fn below(&mut self, limit: u32) -> u32 {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (u64::from(self.0 >> 8) * u64::from(limit) >> 24) as u32
+        ((u64::from(self.0 >> 8) * u64::from(limit)) >> 24) as u32
     }
 }
 

@@ -67,3 +67,10 @@ pub enum TranscodeError {
     #[error("{name}: {why}")]
     Own { name: String, why: String },
 }
+
+/// The examples of the guide's page on energy.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/energy.md")]
+    struct Energy;
+}

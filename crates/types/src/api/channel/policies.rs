@@ -27,7 +27,7 @@ use std::fmt;
 pub use adapt::{AdaptPolicy, LadderDimension};
 pub use balance::BalancePolicy;
 pub use code::CodePolicy;
-pub use energy::{EnergyGoal, EnergyPolicy, ImageGains};
+pub use energy::{EnergyDirective, EnergyPolicy, ImageGains};
 pub use group::GroupPolicy;
 pub use hold::HoldPolicy;
 pub use media::MediaPolicy;
@@ -66,10 +66,10 @@ macro_rules! policy_kinds {
             "media" => Media(MediaPolicy),
             /// Sends requests that have waited too long to the least loaded of the other servers.
             "balance" => Balance(BalancePolicy),
-            /// Divides the capacity for several channels over the tree of streams, roles and connections.
-            "tree" => Tree(TreePolicy),
             /// Decides by an energy directive which host runs the transcoders of a channel.
             "energy" => Energy(EnergyPolicy),
+            /// Divides the capacity for several channels over the tree of streams, roles and connections.
+            "tree" => Tree(TreePolicy),
         }
     };
 }

@@ -1,7 +1,7 @@
 use qfabric_host::manager::Controller;
 use qfabric_host::manager::policies::{BatteryTerms, Directive, EnergyTerms, Gains, PLACE_LEVEL, TranscoderPlace};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{EnergyGoal, EnergyPolicy, ImageGains};
+use qfabric_types::api::channel::{EnergyDirective, EnergyPolicy, ImageGains};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
@@ -25,10 +25,10 @@ impl Runs for EnergyPolicy {
             e_rcvr: cost_mj / 1e3,
         });
         let directive = self.directive.map(|goal| match goal {
-            EnergyGoal::MaxSot => Directive::MaxSot,
-            EnergyGoal::MaxRot => Directive::MaxRot,
-            EnergyGoal::MaxAot => Directive::MaxAot,
-            EnergyGoal::MinSec => Directive::MinSec,
+            EnergyDirective::MaxSot => Directive::MaxSot,
+            EnergyDirective::MaxRot => Directive::MaxRot,
+            EnergyDirective::MaxAot => Directive::MaxAot,
+            EnergyDirective::MinSec => Directive::MinSec,
         });
         let floor = f64::from(self.floor) / 100.0;
         let terms = EnergyTerms { directive, battery, gains, period: self.period_ns, floor };

@@ -28,7 +28,7 @@ pub struct EnergyPolicy {
     /// Goal over sender and receivers; absent: this host only shares the state of its battery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_enum))]
-    pub directive: Option<EnergyGoal>,
+    pub directive: Option<EnergyDirective>,
     /// Energy in this host's battery, in joules, and its capacity; absent: the host runs on mains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "JOULES"))]
@@ -81,7 +81,7 @@ fn floor() -> u8 {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
-pub enum EnergyGoal {
+pub enum EnergyDirective {
     /// Maximise the operational time of the sender.
     MaxSot,
     /// Maximise the operational time of the receivers.
@@ -92,14 +92,14 @@ pub enum EnergyGoal {
     MinSec,
 }
 
-impl EnergyGoal {
+impl EnergyDirective {
     /// The word in options, JSON and output.
     pub const fn name(self) -> &'static str {
         match self {
-            EnergyGoal::MaxSot => "max-sot",
-            EnergyGoal::MaxRot => "max-rot",
-            EnergyGoal::MaxAot => "max-aot",
-            EnergyGoal::MinSec => "min-sec",
+            EnergyDirective::MaxSot => "max-sot",
+            EnergyDirective::MaxRot => "max-rot",
+            EnergyDirective::MaxAot => "max-aot",
+            EnergyDirective::MinSec => "min-sec",
         }
     }
 }
