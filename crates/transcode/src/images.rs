@@ -26,7 +26,7 @@ impl Transcoder for Gray {
         if colour.channels() == 1 {
             return Ok(Data::Image(colour.clone()));
         }
-        // ITU-R BT.601, in 256ths.
+        // ITU-R BT.601; the weights have the sum 256.
         let level = |rgb: &[u8]| {
             let [red, green, blue] = [rgb[0], rgb[1], rgb[2]].map(u32::from);
             ((77 * red + 150 * green + 29 * blue) >> 8) as u8
