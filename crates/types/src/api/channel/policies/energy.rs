@@ -21,7 +21,7 @@ use crate::channel::Name;
     feature = "cli",
     command(after_help = "\
 Examples: qfabric policy start energy --channel video --directive max-aot --battery 20000 --drain 1.5 --gains=-30,10,40
-          qfabric policy start energy --channel video --battery 18000 --drain 1.5    # on a host with sinks")
+          qfabric policy start energy --channel video --battery 18000 --drain 1.5")
 )]
 #[serde(deny_unknown_fields)]
 pub struct EnergyPolicy {
