@@ -83,6 +83,64 @@ fn figure_69_gains_by_coordination() {
     }
 }
 
+/// Millijoules of the rows, in order, of a scenario of transcoders.
+fn groups(scenario: &str, seed: u64) -> Vec<(String, f64)> {
+    let report = report(scenario, &ipaq(), seed);
+    report.rows.iter().map(|row| (row.policy.clone(), row.energy.ratio(Energy::modelled(1e-3)))).collect()
+}
+
+#[test]
+fn gray_and_crop_save_energy_and_crop_beats_gray_for_small_parts_only() {
+    for seed in 0..2 {
+        let rows = groups("fig46", seed);
+        for group in rows.chunks(6) {
+            let mj: Vec<f64> = group.iter().map(|(_, mj)| *mj).collect();
+            let [raw, gray, crops @ ..] = &mj[..] else { unreachable!("six rows") };
+            assert!(gray < raw && crops.windows(2).all(|pair| pair[0] < pair[1]), "seed {seed}: {group:?}");
+            assert!(crops[0] < *gray && crops[3] > *gray, "seed {seed}: {group:?}");
+        }
+    }
+}
+
+#[test]
+fn crop_before_gray_costs_less_and_contents_differ_in_size() {
+    for seed in 0..2 {
+        for group in groups("fig48", seed).chunks(5) {
+            assert!(group[1].1 >= 1.2 * group[2].1, "seed {seed}: {group:?}");
+        }
+        for at in [1, 2] {
+            let mj: Vec<f64> = groups("fig49", seed).chunks(3).map(|group| group[at].1).collect();
+            let (least, most) = (mj.iter().copied().fold(f64::MAX, f64::min), mj.iter().copied().fold(0.0, f64::max));
+            assert!(most > 1.5 * least, "seed {seed}: {mj:?}");
+        }
+    }
+}
+
+/// Kilobytes at the end of a policy's text.
+fn kilobytes(policy: &str) -> f64 {
+    policy.rsplit(": ").next().and_then(|text| text.strip_suffix(" kB")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn huffman_makes_photos_smaller_and_lz77_texts() {
+    let rows = groups("fig47", 0);
+    for group in rows[6..].chunks(3) {
+        let [huffman, lz77] = [1, 2].map(|at| kilobytes(&group[at].0));
+        assert_eq!(huffman < lz77, group[0].0.contains("photo"), "{group:?}");
+    }
+}
+
+#[test]
+fn a_low_clock_lengthens_a_packet_and_splits_a_burst_and_coordination_restores_both() {
+    let packet = report("fig62", &ipaq(), 0);
+    let awake: Vec<f64> = packet.rows.iter().map(|row| row.awake_ms).collect();
+    assert!((1.4..1.95).contains(&(awake[1] / awake[0])), "Figure 62 (1.79 in the text): {awake:?}");
+    assert!(awake[2].max(awake[3]) <= 1.1 * awake[0], "Figure 66: {awake:?}");
+    let bursts = report("fig63", &ipaq(), 0);
+    let wakeups: Vec<f64> = bursts.rows.iter().map(|row| row.wakeups).collect();
+    assert_eq!((wakeups[0], wakeups[1]), (5.0, 10.0), "Figure 63: {wakeups:?}");
+}
+
 /// Two tasks that compute and two that send, with equal deadlines (§7.1.2, Figure 67).
 #[test]
 fn the_modified_precedence_joins_packets_of_equal_deadlines() {

@@ -17,6 +17,7 @@ mod net_links;
 mod pages;
 mod player;
 mod policies;
+mod policies_energy;
 mod policies_together;
 mod sim_control;
 mod sim_dwcs;

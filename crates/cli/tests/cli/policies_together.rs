@@ -10,7 +10,7 @@ use crate::policies::{PATIENCE, connect};
 
 /// Waits for a decision about a channel, an attribute and a subject, and returns the last amount. Calls `again` before
 /// each check, to repeat the reports.
-fn decided_amount(
+pub(crate) fn decided_amount(
     channels: &Channels,
     (about, attribute, subject): (&str, &str, &str),
     mut again: impl FnMut(),

@@ -17,6 +17,7 @@
 //! | the admission of streams to a link | `admission.rs` |
 //! | address, size of packets and state of an interface | `device.rs` |
 //! | errors | `error.rs` |
+//! | packets with departure times, for `fq` | `txtime.rs` |
 //! | links and packets for tests; the queue without packets | [`testing`], [`trial`] |
 //!
 //! Admission is not decided here; this room only applies decisions. Design: docs/design/0014-packets.md.
@@ -37,6 +38,7 @@ mod speed;
 mod stats;
 pub mod testing;
 pub mod trial;
+mod txtime;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,6 +55,7 @@ use qfabric_types::api::net::{
 };
 use qfabric_types::{Nanos, Share, Window};
 use rustix::thread::CapabilitySet;
+pub use txtime::TimedSocket;
 
 use crate::abi::QF_NET_STREAMS;
 use crate::capability;

@@ -8,6 +8,7 @@ mod checkpoints;
 mod device;
 mod report;
 mod scenarios;
+mod transcoders;
 
 pub use chart::svg;
 pub use device::{CardRule, Source, Techniques, Usage, run};

@@ -12,8 +12,10 @@ pub struct Report {
     pub title: String,
     pub seed: u64,
     pub model: ModelInfo,
-    /// The first row is the reference of all savings.
+    /// The first row, or the first one of a group, is the reference of the savings after it.
     pub rows: Vec<Row>,
+    #[serde(skip)]
+    reference: Option<Energy>,
 }
 
 /// The model by which the joules were computed, with counts of its numbers by their origin.
@@ -31,7 +33,7 @@ pub struct Row {
     /// `joules` and `source` in JSON.
     #[serde(flatten)]
     pub energy: Energy,
-    /// Part of the reference's energy that was saved; negative if more was used.
+    /// Part of the energy of the group's first row that was saved; negative if more was used.
     pub saving: f64,
     /// The saving as energy, with its source.
     pub saved: Energy,
@@ -47,12 +49,12 @@ pub struct Row {
 impl Report {
     pub(super) fn new(scenario: &'static str, title: &str, seed: u64, model: &Model) -> Self {
         let info = ModelInfo { name: model.name.clone(), tally: model.tally };
-        Report { scenario, title: title.to_owned(), seed, model: info, rows: Vec::new() }
+        Report { scenario, title: title.to_owned(), seed, model: info, rows: Vec::new(), reference: None }
     }
 
-    /// Adds a policy; the first one becomes the reference.
+    /// Adds a policy; the first one of a group becomes the reference.
     pub(super) fn add(&mut self, policy: &str, utility: f64, usage: &Usage) {
-        let reference = self.rows.first().map_or(usage.energy, |row| row.energy);
+        let reference = *self.reference.get_or_insert(usage.energy);
         let saved = reference.minus(usage.energy).expect("all rows are modelled");
         self.rows.push(Row {
             policy: policy.to_owned(),
@@ -66,6 +68,11 @@ impl Report {
             awake_ms: usage.awake / 1e6,
             mean_mhz: usage.mean_mhz,
         });
+    }
+
+    /// The next policy becomes the reference of those after it.
+    pub(super) fn begin_group(&mut self) {
+        self.reference = None;
     }
 
     /// The row of a policy.

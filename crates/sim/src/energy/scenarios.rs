@@ -9,16 +9,23 @@ use rand_chacha::ChaCha8Rng;
 use super::checkpoints::figure_56;
 use super::device::{CardRule, Source, Techniques, Usage, run};
 use super::report::Report;
+use super::transcoders::{figure_46, figure_47, figure_48, figure_49};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// Name and title of each scenario.
-pub const SCENARIOS: [(&str, &str); 8] = [
+pub const SCENARIOS: [(&str, &str); 14] = [
+    ("fig46", "Figure 46: gray and crop of one image, active energy at the highest clock"),
+    ("fig47", "Figure 47: reduce, Huffman and LZ77, active energy; run times of compression are assumed"),
+    ("fig48", "Figure 48: chains in both orders, active energy; run times of compression are assumed"),
+    ("fig49", "Figure 49: four contents of 230 kB, active energy; run times of compression are assumed"),
     ("fig53", "Figure 53: three streams, 5 kB every 200 ms, with and without bursts, for 10 s"),
     ("fig54", "Figure 54: a loop of 3.09 s at the lowest clock, at each clock, without the card"),
     ("fig56", "Figures 55 to 59: 1000 jobs, of which one in four is delayed, with power checkpoints"),
     ("fig61", "Figures 60 and 61: 25 % of the processor and 50 % of the network, expected and actual, for 1 s"),
+    ("fig62", "Figures 62, 65 and 66: a packet of 12 kB at both clocks, and with the clock raised for it, for 1 s"),
+    ("fig63", "Figures 63 and 64: two tasks that send one after the other, at both clocks, for 1 s"),
     ("fig69", "Figure 69: four streams of 5 kB (200, 250, 333 and 500 ms), for 500 ms"),
     ("fig69-double", "Figure 69 with packets of 10 kB, for 500 ms"),
     ("fig73", "Figure 73: video of 25 frames/s and 30 kB, reduced to 10 frames/s and 7.5 kB, for 1 s"),
@@ -34,9 +41,15 @@ pub fn simulate(scenario: &str, model: &Model, seed: u64) -> Option<Result<Repor
     let report = Report::new(name, title, seed, model);
     let chance = Chance(ChaCha8Rng::seed_from_u64(seed));
     Some(match name {
+        "fig46" => Ok(figure_46(report, model, seed as u32)),
+        "fig47" => Ok(figure_47(report, model, seed as u32)),
+        "fig48" => Ok(figure_48(report, model, seed as u32)),
+        "fig49" => Ok(figure_49(report, model, seed as u32)),
         "fig54" => Ok(figure_54(report, model)),
         "fig56" => Ok(figure_56(report, model, chance)),
         "fig61" => figure_61(report, model),
+        "fig62" => figure_62(report, model),
+        "fig63" => figure_63(report, model),
         "fig69" => figure_69(report, model, chance, 5_000),
         "fig69-double" => figure_69(report, model, chance, 10_000),
         "fig73" => figure_73(report, model, chance, (20, 1_000)),
@@ -132,6 +145,39 @@ fn figure_61(mut report: Report, model: &Model) -> Result<Report, BadTask> {
     report.add("coordinated (thesis)", 0.0, &usage(THESIS.without_bursts())?);
     report.add("coordinated (ours)", 0.0, &usage(OURS.without_bursts())?);
     Ok(report)
+}
+
+/// The clock of the moment, without bursts: the highest one, the one that computation needs, and both coordinated rules.
+const CLOCKS: [(&str, ClockRule); 4] = [
+    ("highest clock", ClockRule::Highest),
+    ("clock of the computation", ClockRule::Windows),
+    ("highest clock while packets wait (thesis)", ClockRule::Printed),
+    ("clock raised while the card waits (ours)", ClockRule::Optimal),
+];
+
+/// The card dozes at once; each row is the mean of ten seconds.
+fn clocks(mut report: Report, model: &Model, sources: &[Source]) -> Result<Report, BadTask> {
+    for (policy, clock) in CLOCKS {
+        let techniques = Techniques { clock, card: AT_ONCE, shapes: false, coordinates: false };
+        report.add(policy, 0.0, &run(model, sources, techniques, 10 * SECOND)?.mean_of(10));
+    }
+    Ok(report)
+}
+
+/// One packet of 12 kB each second, after 20 ms of computation.
+fn figure_62(report: Report, model: &Model) -> Result<Report, BadTask> {
+    let (period, work) = (SECOND, scaled(20 * MS, model));
+    let source =
+        Source { period, arrival: 0, work, bytes: 12_000, window: window(STRICT), slack: period, network: 100 };
+    clocks(report, model, &[source])
+}
+
+/// At the highest clock the second packet is ready while the first is on its way: one burst. At the lowest clock the card
+/// has dozed before.
+fn figure_63(report: Report, model: &Model) -> Result<Report, BadTask> {
+    let (period, work) = (SECOND / 5, scaled(4 * MS, model));
+    let source = Source { period, arrival: 0, work, bytes: 5_000, window: window(STRICT), slack: period, network: 100 };
+    clocks(report, model, &[source.clone(), source])
 }
 
 /// The energy if the savings of both techniques were simply added.

@@ -324,10 +324,10 @@ fn paced(decides: &[Resource]) -> impl Iterator<Item = &Name> {
     })
 }
 
-/// The channel for which a policy decides the levels of quality.
+/// The channel for which a policy decides the levels of quality, or where its transcoders run.
 fn leveled(decides: &[Resource]) -> Option<&Name> {
     decides.iter().find_map(|resource| match resource {
-        Resource::Levels(channel) => Some(channel),
+        Resource::Levels(channel) | Resource::Place(channel) => Some(channel),
         _ => None,
     })
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{
-    BEGUN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, NEED, POSITION, RATE, SHOW, SHOWN, SKIP, SPEED,
+    BEGUN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, NEED, PLACE, POSITION, RATE, RECEIVER_COST, SHOW, SHOWN,
+    SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
 };
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
@@ -23,9 +24,27 @@ use crate::control::AdjustmentTarget;
 const WAITING: usize = 64;
 
 /// Attributes in messages to and from applications.
-const OF_APPLICATIONS: [&str; 16] = [
-    RATE, DELAY, CPU_MOST, CPU_WEIGHT, LEVEL, NEED, SHOW, POSITION, SPEED, SKIP, FORWARD, DROP, BEGUN, GENERATED,
-    DECODED, SHOWN,
+const OF_APPLICATIONS: [&str; 20] = [
+    RATE,
+    DELAY,
+    CPU_MOST,
+    CPU_WEIGHT,
+    LEVEL,
+    NEED,
+    SHOW,
+    POSITION,
+    SPEED,
+    SKIP,
+    FORWARD,
+    DROP,
+    BEGUN,
+    GENERATED,
+    DECODED,
+    SHOWN,
+    PLACE,
+    TEQ_SENDER,
+    TEQ_RECEIVER,
+    RECEIVER_COST,
 ];
 
 /// Name of an attribute; its number if this host has no name for it.

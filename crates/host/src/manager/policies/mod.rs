@@ -3,6 +3,7 @@
 
 mod adapt;
 mod balance;
+mod energy;
 mod hold;
 mod media;
 mod relay;
@@ -23,8 +24,14 @@ pub use qfabric_control::adapt::inter_sink::Terms as SyncTerms;
 pub use qfabric_control::adapt::rate::Terms as RateTerms;
 pub use qfabric_control::ladder::{Dimension, InvalidLadder, Ladder, Terms as LadderTerms};
 
+pub use qfabric_energy::{Directive, Gains};
+
 pub use adapt::{Adapt, DECODED, GENERATED, LEVEL, SHOWN};
 pub use balance::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST};
+pub use energy::{
+    BATTERY, BATTERY_POWER, BatteryState, BatteryTerms, EnergyTerms, InvalidBattery, PLACE, PLACE_LEVEL, RECEIVER_COST,
+    TEQ_RECEIVER, TEQ_SENDER, TranscoderPlace,
+};
 pub use hold::HoldRate;
 pub use media::{MediaSync, POSITION, SKIP, SPEED};
 pub use relay::Relay;

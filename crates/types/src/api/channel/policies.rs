@@ -10,6 +10,7 @@
 mod adapt;
 mod balance;
 mod code;
+mod energy;
 mod group;
 mod hold;
 mod media;
@@ -26,6 +27,7 @@ use std::fmt;
 pub use adapt::{AdaptPolicy, LadderDimension};
 pub use balance::BalancePolicy;
 pub use code::CodePolicy;
+pub use energy::{EnergyDirective, EnergyPolicy, ImageGains};
 pub use group::GroupPolicy;
 pub use hold::HoldPolicy;
 pub use media::MediaPolicy;
@@ -64,6 +66,8 @@ macro_rules! policy_kinds {
             "media" => Media(MediaPolicy),
             /// Sends requests that have waited too long to the least loaded of the other servers.
             "balance" => Balance(BalancePolicy),
+            /// Decides by an energy directive which host runs the transcoders of a channel.
+            "energy" => Energy(EnergyPolicy),
             /// Divides the capacity for several channels over the tree of streams, roles and connections.
             "tree" => Tree(TreePolicy),
         }
@@ -107,6 +111,8 @@ pub enum Resource {
     Shown(Name),
     /// The levels of quality at which a data channel is encoded.
     Levels(Name),
+    /// The host that runs the transcoders of a data channel.
+    Place(Name),
     /// The destinations of requests on a data channel.
     Requests(Name),
     /// The leader with which an application of a group keeps in step.
@@ -120,6 +126,7 @@ impl fmt::Display for Resource {
             Resource::Rates(channel) => write!(f, "at what rates `{channel}` goes to its sinks"),
             Resource::Shown(channel) => write!(f, "when events of `{channel}` are shown"),
             Resource::Levels(channel) => write!(f, "with what quality `{channel}` is encoded"),
+            Resource::Place(channel) => write!(f, "where the transcoders of `{channel}` run"),
             Resource::Requests(channel) => write!(f, "where requests of `{channel}` go"),
             Resource::Step { follower, .. } => write!(f, "with whom `{follower}` keeps in step"),
         }

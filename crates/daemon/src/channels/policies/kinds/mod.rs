@@ -3,6 +3,7 @@
 mod adapt;
 mod balance;
 mod code;
+mod energy;
 mod group;
 mod hold;
 mod media;
