@@ -14,6 +14,8 @@ use qfabric_types::{Instant, Nanos};
 const SMOOTHING: f64 = 0.5;
 /// Largest change of the cost by one report, before smoothing, as a part of it.
 const MOST_STEP: f64 = 0.2;
+/// Time in which reports show the effect of a larger share.
+pub(super) const EFFECT: Nanos = Nanos::from_millis(2_000);
 /// First share if the cost is unknown, in CPUs.
 const FIRST: f64 = 0.1;
 
@@ -70,11 +72,13 @@ pub struct ShareLaw {
     cost: Option<f64>,
     /// Since when less would suffice.
     low: Option<Instant>,
+    /// Time of the last growth.
+    grown: Option<Instant>,
 }
 
 impl ShareLaw {
     pub fn new(terms: ShareTerms) -> ShareLaw {
-        ShareLaw { terms, share: terms.least, cost: None, low: None }
+        ShareLaw { terms, share: terms.least, cost: None, low: None, grown: None }
     }
 
     /// The decided share, in CPUs.
@@ -113,8 +117,10 @@ impl ShareLaw {
             (false, false) => self.terms.least,
         };
         if wanted > self.share + 0.02 {
-            self.low = None;
-            self.share = wanted;
+            if self.grown.is_some_and(|grown| now.since(grown) < EFFECT) {
+                return None;
+            }
+            (self.low, self.grown, self.share) = (None, Some(now), wanted);
             return Some(wanted);
         }
         if wanted > self.share - 0.02 {
@@ -184,8 +190,8 @@ mod tests {
     #[test]
     fn without_a_cost_the_error_of_the_rate_leads_to_the_share() {
         let mut law = ShareLaw::new(ShareTerms::default());
-        let rates: Vec<f64> = (0..20).map(|at| second(&mut law, at, 20.0, false)).collect();
-        assert!(rates[19] > 18.0 && law.share() < 0.7, "{rates:?} {law:?}");
+        let rates: Vec<f64> = (0..40).map(|at| second(&mut law, at, 20.0, false)).collect();
+        assert!(rates[39] > 18.0 && law.share() < 0.7, "{rates:?} {law:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use qfabric_types::{Instant, Nanos};
 
+use super::share::EFFECT;
 use super::{Candidate, Change, Plan, ShareFacts, ShareLaw, ShareTerms, plan};
 use crate::bottleneck::{self, Bottleneck, Guilty, Observation};
 use crate::flow::{Host, Processor, Rung, Sink, Situation, Stream};
@@ -134,12 +135,15 @@ struct Patience {
     wait: Nanos,
     /// The last change was a higher rung that may fail.
     is_probing: bool,
+    /// The last change was one of the contract alone.
+    is_contract: bool,
 }
 
 impl Source {
     pub fn new(ladder: Ladder, terms: Terms) -> Source {
         let calm = ladder.terms().calm;
-        let patience = Patience { smooth: None, low: 0, kept: None, changed: None, wait: calm, is_probing: false };
+        let (smooth, kept, changed) = (None, None, None);
+        let patience = Patience { smooth, low: 0, kept, changed, wait: calm, is_probing: false, is_contract: false };
         let (costs, known) = (BTreeMap::new(), BTreeMap::new());
         Source {
             terms,
@@ -175,7 +179,8 @@ impl Source {
         self.learn(source, sinks, now);
         let terms = *self.ladder.terms();
         self.patience.note(rate, &terms, now);
-        if self.patience.changed.is_some_and(|changed| now.since(changed) < terms.dwell) {
+        let dwell = if self.patience.is_contract { EFFECT } else { terms.dwell };
+        if self.patience.changed.is_some_and(|changed| now.since(changed) < dwell) {
             return None;
         }
         let missing = 1.0 - rate / terms.wanted;
@@ -270,7 +275,7 @@ impl Source {
             self.ladder.move_to(rung, now);
             self.law.forget();
         }
-        self.patience.changed = Some(now);
+        (self.patience.changed, self.patience.is_contract) = (Some(now), rung.is_none());
         let (low, smooth, kept) = (0, None, None);
         self.patience = Patience { low, smooth, kept, ..self.patience };
         let Plan { candidates, chosen } = plan;
@@ -384,15 +389,12 @@ impl Source {
             .min(self.room.max(least))
     }
 
+    /// A larger contract, alone or with lower rungs. A contract that is not kept cannot help: then only rungs.
     fn contracts_and_rungs(&self) -> Vec<Change> {
-        let rung = self.ladder.rung();
-        let with = |rung: usize| Change {
-            rung: Some(rung),
-            source: Some(self.share_for(rung).max(self.law.share())),
-            ..Change::KEEP
-        };
-        let contract = Change { rung: None, ..with(rung) };
-        std::iter::once(contract).chain(self.below().map(with)).collect()
+        let larger = |rung: usize| Some(self.share_for(rung)).filter(|share| *share > self.law.share() + 0.02);
+        let contract = larger(self.ladder.rung()).map(|share| Change { source: Some(share), ..Change::KEEP });
+        let with = |rung: usize| Change { rung: Some(rung), source: larger(rung), ..Change::KEEP };
+        contract.into_iter().chain(self.below().map(with)).collect()
     }
 
     fn lower(&self) -> Vec<Change> {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{
-    BEGUN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, NEED, POSITION, RATE, SHOW, SHOWN, SKIP, SPEED,
+    ARRIVED, BEGUN, CPU_GUARANTEED, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, MISSES, NEED, POSITION, RATE,
+    SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED,
 };
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
@@ -15,7 +16,7 @@ use qfabric_types::monitor::{AttributeId, METRICS};
 use super::super::mailbox::{Audience, Notification};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
-use super::cpu::{CPU_MOST, CPU_WEIGHT};
+use super::cpu::{CPU_MOST, CPU_SERVICE, CPU_WEIGHT, CPU_WINDOW};
 use super::group::number_of;
 use crate::control::AdjustmentTarget;
 
@@ -23,9 +24,30 @@ use crate::control::AdjustmentTarget;
 const WAITING: usize = 64;
 
 /// Attributes in messages to and from applications.
-const OF_APPLICATIONS: [&str; 16] = [
-    RATE, DELAY, CPU_MOST, CPU_WEIGHT, LEVEL, NEED, SHOW, POSITION, SPEED, SKIP, FORWARD, DROP, BEGUN, GENERATED,
-    DECODED, SHOWN,
+const OF_APPLICATIONS: [&str; 23] = [
+    RATE,
+    DELAY,
+    CPU_MOST,
+    CPU_WEIGHT,
+    LEVEL,
+    NEED,
+    SHOW,
+    POSITION,
+    SPEED,
+    SKIP,
+    FORWARD,
+    DROP,
+    BEGUN,
+    GENERATED,
+    DECODED,
+    SHOWN,
+    CPU_GUARANTEED,
+    CPU_SERVICE,
+    CPU_WINDOW,
+    SENT,
+    ARRIVED,
+    MISSES,
+    SATURATED,
 ];
 
 /// Name of an attribute; its number if this host has no name for it.

@@ -3,8 +3,10 @@
 mod adapt;
 mod balance;
 mod code;
+mod cpu;
 mod group;
 mod hold;
+mod integrated;
 mod media;
 mod roles;
 mod spread;
