@@ -17,6 +17,9 @@ const FRESH: Nanos = Nanos::from_millis(3_000);
 /// Limit of the hosts whose reports are kept; reports of further hosts are ignored.
 const MOST_HOSTS: usize = 1_024;
 
+/// Limit of the applications of one host; further ones are ignored.
+const MOST_MEMBERS: usize = 64;
+
 /// The applications of a channel's group, and the rates at which the channel's events arrive.
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -72,7 +75,10 @@ impl Facts {
             }
             ChangeKind::Joined(one) if one.group == self.channel.name => {
                 if self.members.len() < MOST_HOSTS || self.members.contains_key(&change.host) {
-                    self.members.entry(change.host.clone()).or_default().insert(number(one));
+                    let members = self.members.entry(change.host.clone()).or_default();
+                    if members.len() < MOST_MEMBERS {
+                        members.insert(number(one));
+                    }
                 }
                 None
             }

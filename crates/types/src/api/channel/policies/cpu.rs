@@ -24,9 +24,9 @@ pub struct CpuPolicy {
     /// Wanted rate, in events per second.
     #[cfg_attr(feature = "cli", arg(long))]
     pub rate: f64,
-    /// Largest guarantee of one application, as a share of a CPU.
+    /// Largest guarantee of one application, as a share of one CPU.
     #[serde(default = "most")]
-    #[cfg_attr(feature = "openapi", schema(value_type = u32))]
+    #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", default_value_t = most()))]
     pub most: Share,
     /// The channel, of which this host has a source or a sink.
@@ -58,6 +58,6 @@ impl PolicyKind for CpuPolicy {
 
 impl fmt::Display for CpuPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "contracts for {} events/s, up to {} of a CPU", self.rate, self.most)
+        write!(f, "contracts for {} events/s, up to {}", self.rate, self.most)
     }
 }

@@ -32,9 +32,9 @@ pub struct IntegratedPolicy {
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     #[cfg_attr(feature = "cli", arg(long = "ladder", value_name = "DIMENSION=LEVEL,LEVEL", required = true))]
     pub ladder: Vec<LadderDimension>,
-    /// Largest guarantee of one application, as a share of a CPU.
+    /// Largest guarantee of one application, as a share of one CPU.
     #[serde(default = "most")]
-    #[cfg_attr(feature = "openapi", schema(value_type = u32))]
+    #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", default_value_t = most()))]
     pub most: Share,
     /// The channel, of which this host has a source or a sink.
@@ -62,7 +62,7 @@ impl PolicyKind for IntegratedPolicy {
 
 impl fmt::Display for IntegratedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events/s should be shown; up to {} of a CPU", self.rate, self.most)?;
+        write!(f, "{} events/s should be shown; up to {}", self.rate, self.most)?;
         self.ladder.iter().try_for_each(|dimension| write!(f, "; {dimension}"))
     }
 }
