@@ -2,6 +2,7 @@
 //! times.
 
 mod compare;
+mod conference;
 mod dwcs;
 mod energy;
 mod fabric;
@@ -35,6 +36,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Conference(conference::Args),
     Control(Control),
     Dwcs(dwcs::Args),
     Energy(energy::Args),
@@ -107,6 +109,7 @@ struct Control {
 
 pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
+        Command::Conference(args) => conference::run(&args),
         Command::Control(args) => control(&args),
         Command::Dwcs(args) => dwcs::run(&args),
         Command::Energy(args) => energy::run(&args),

@@ -1,8 +1,11 @@
 //! Measures the cost of control per job: learn from the last job, predict the next, decide its budget. Target: 200
 //! ns. Run with `cargo bench -p qfabric-control`. `job/…` measures all of it through [`TaskController`], `law` the
-//! decision alone, `utility…` a plan for applications with utility functions (target: 1 ms for ten), `train` the one solution of OL, which happens once per task.
+//! decision alone, `utility…` a plan for applications with utility functions (target: 1 ms for ten), `integrated` a decision with the prediction of sixteen
+//! candidates (target: 1 ms for ten streams over 20 hosts), `train` the one solution of OL, which happens once per task.
 
 use divan::{Bencher, black_box};
+use qfabric_control::flow::{Host, Processor, Rung, Sink, Situation, Stream};
+use qfabric_control::integrated::{self, Change};
 use qfabric_control::utility::{self, Level, Tables};
 use qfabric_control::{Interval, Target, TaskController, law, predictor};
 use qfabric_types::{Choice, Contract, Foresight, Instant, JobRecord, Nanos, RandomNumbers, Usage};
@@ -121,4 +124,34 @@ fn utility_solve(bencher: Bencher, applications: usize) {
 fn utility_greedy(bencher: Bencher, applications: usize) {
     let choices = choices(applications);
     bencher.bench(|| utility::greedy(black_box(&choices)));
+}
+
+/// Streams with sixteen rungs from each of the first hosts to all others, every second host busy.
+fn situation(streams: usize, hosts: usize) -> Situation {
+    let rung = |rung: usize| {
+        let part = 1.0 - rung as f64 / 16.0;
+        Rung { worth: 0.5 + part / 2.0, encode: 0.03 * part, decode: 0.004 * part, bits: 30e3 * part }
+    };
+    let host = |at: usize| {
+        let processor = Processor { others: (at % 2) as f64, ..Processor::IDLE };
+        Host { processor, uplink: 20e6, downlink: 5e6 }
+    };
+    let stream = |source: usize| Stream {
+        weight: 1.0,
+        wanted: 20.0,
+        source,
+        reserved: 0.0,
+        rung: 0,
+        rungs: (0..16).map(rung).collect(),
+        sinks: (0..hosts).filter(|at| *at != source).map(|host| Sink { host, reserved: 0.0, factor: 1.0 }).collect(),
+    };
+    Situation { hosts: (0..hosts).map(host).collect(), streams: (0..streams).map(stream).collect() }
+}
+
+#[divan::bench(args = [(1, 2), (10, 20), (10, 200)])]
+fn integrated_plan(bencher: Bencher, (streams, hosts): (usize, usize)) {
+    let mut situation = situation(streams, hosts);
+    let change = |rung: usize| Change { rung: Some(rung), source: Some(0.6), ..Change::KEEP };
+    let changes: Vec<Change> = (1..16).map(change).collect();
+    bencher.bench_local(|| integrated::plan(&mut situation, black_box(&changes)));
 }

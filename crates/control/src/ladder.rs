@@ -270,6 +270,9 @@ impl Ladder {
     }
 
     fn lower(&mut self, achieved: f64, missing: f64, since: Option<Nanos>, now: Instant) -> Option<Move> {
+        if self.is_lowest() {
+            return None;
+        }
         let has_failed = self.is_probing && since.is_some_and(|since| since < self.terms.probe);
         // Far below the wanted rate, single steps would take too long.
         let steps = match missing {

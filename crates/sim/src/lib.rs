@@ -7,10 +7,12 @@
 //! - [`grid`] compares policies over many sets of conditions.
 //! - [`dwcs`] runs tasks with windows and events on one processor, tick by tick.
 //! - [`energy`] runs one device by a power model, with and without the techniques of the thesis.
+//! - [`conference`] runs a video conference on hosts with processors and links, under the policies of the daemon.
 //! - [`contracts`] makes contracts over several hosts on a bad network, and compares them with Banker's algorithm.
 //! - [`fabric`] runs hundreds of hosts on a simulated network, with the channels and managers of the daemon.
 #![forbid(unsafe_code)]
 
+pub mod conference;
 pub mod contracts;
 pub mod control_loop;
 pub mod dwcs;

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 46] = [
+const COMMANDS: [&str; 47] = [
     "run",
     "probe",
     "doctor",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 46] = [
     "top",
     "daemon",
     "restore",
+    "sim conference",
     "sim control",
     "sim dwcs",
     "sim energy",

@@ -139,6 +139,20 @@ fn changes_keep_the_dwell_time_and_each_failed_raise_doubles_the_wait() {
 }
 
 #[test]
+fn low_rates_at_the_lowest_rung_do_not_shorten_the_wait_after_a_raise_that_failed() {
+    let mut ladder = ladder().starting_at(6);
+    let rate = |rung: usize| if rung < 6 { 8.0 } else { 20.0 };
+    let run = |ladder: &mut Ladder, from: u64, to: u64, low: bool| -> Vec<u64> {
+        let of = |rung: usize| if low { 8.0 } else { rate(rung) };
+        (from..to).filter(|second| ladder.on_rate(of(ladder.rung()), at(*second)).is_some()).collect()
+    };
+    let tried = run(&mut ladder, 0, 10, false);
+    assert_eq!(tried.len(), 2, "a raise that fails: {tried:?}");
+    assert!(run(&mut ladder, 10, 14, true).is_empty(), "the queue of the link still drains");
+    assert!(run(&mut ladder, 14, 70, false).is_empty());
+}
+
+#[test]
 fn a_ladder_of_invalid_values_is_refused_with_the_range() {
     let quality = || vec![Dimension::new("quality", &[2, 1])];
     let refusal = |dimensions: Vec<Dimension>, terms: Terms| Ladder::new(dimensions, terms).unwrap_err().to_string();

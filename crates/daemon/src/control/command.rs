@@ -11,7 +11,7 @@ use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
-use qfabric_types::{AppId, Contract, Instant, Share};
+use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Share, Window};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
@@ -147,6 +147,31 @@ pub(crate) enum Adjustment {
     /// The largest bandwidth Q̄/P.
     Most(Share),
     Weight(u32),
+    /// The guaranteed share; for a contract with a fixed service, that service.
+    Guaranteed(Share),
+    /// C, the fixed service in every period.
+    Service(Nanos),
+    Window(Window),
+}
+
+impl Adjustment {
+    /// Changes the contract. A guarantee is at most the contract's largest bandwidth, and makes a contract of class C one
+    /// of class B: class C has none.
+    pub(crate) fn apply(self, contract: &mut Contract) {
+        match self {
+            Adjustment::Most(most) => contract.max_bandwidth = most,
+            Adjustment::Weight(weight) => contract.weight = weight,
+            Adjustment::Service(service) => contract.service = Some(service),
+            Adjustment::Window(window) => contract.window = Some(window),
+            Adjustment::Guaranteed(share) if contract.service.is_some() => {
+                contract.service = Some(share.min(contract.max_bandwidth).budget_in(contract.period));
+            }
+            Adjustment::Guaranteed(share) => {
+                contract.guaranteed = Some(share.min(contract.max_bandwidth));
+                contract.class = if contract.class == Class::C { Class::B } else { contract.class };
+            }
+        }
+    }
 }
 
 /// A new ring for an application.

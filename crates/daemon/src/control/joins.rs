@@ -241,10 +241,7 @@ impl Engine {
         for app in apps {
             let adjusted = self.show(app).and_then(|shown| {
                 let mut contract = shown.contract;
-                match adjustment {
-                    Adjustment::Most(most) => contract.max_bandwidth = most,
-                    Adjustment::Weight(weight) => contract.weight = weight,
-                }
+                adjustment.apply(&mut contract);
                 self.change(peer, app, contract, now)
             });
             let refused = adjusted.err().map(|problem| problem.to_string());

@@ -67,6 +67,16 @@ struct Uplink {
     bulk_free: Instant,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Downlink {
+    /// Bits per second.
+    bandwidth: f64,
+    /// Largest number of bytes that wait; more data is dropped.
+    queue: usize,
+    /// When the last bit of waiting data will have arrived.
+    free: Instant,
+}
+
 /// The reason for which a frame does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
@@ -82,6 +92,8 @@ pub(super) enum Lost {
 pub(super) struct Network {
     settings: Settings,
     uplinks: Vec<Uplink>,
+    /// Ways into hosts, for those that are limited.
+    downlinks: BTreeMap<HostId, Downlink>,
     cuts: BTreeSet<(HostId, HostId)>,
     /// Arrival time of the last frame of each connection. The next frame arrives later.
     last: BTreeMap<(HostId, HostId, Lane), Instant>,
@@ -89,7 +101,8 @@ pub(super) struct Network {
 
 impl Network {
     pub(super) fn new(settings: Settings) -> Network {
-        Network { settings, uplinks: Vec::new(), cuts: BTreeSet::new(), last: BTreeMap::new() }
+        let (uplinks, downlinks) = (Vec::new(), BTreeMap::new());
+        Network { settings, uplinks, downlinks, cuts: BTreeSet::new(), last: BTreeMap::new() }
     }
 
     pub(super) fn add_host(&mut self) {
@@ -100,6 +113,30 @@ impl Network {
     /// Sets the bandwidth of a host's uplink that remains for the simulated frames, in bits per second.
     pub(super) fn set_bandwidth(&mut self, host: HostId, bandwidth: f64) {
         self.uplinks[host].bandwidth = bandwidth.max(1.0);
+    }
+
+    /// Sets the bandwidth of the way into a host, in bits per second, and the bytes that may wait there; infinite: no
+    /// limit. Only data is limited.
+    pub(super) fn set_downlink(&mut self, host: HostId, bandwidth: f64, queue: usize) {
+        if bandwidth.is_finite() {
+            let free = self.downlinks.get(&host).map_or(Instant::ZERO, |before| before.free);
+            self.downlinks.insert(host, Downlink { bandwidth: bandwidth.max(1.0), queue, free });
+        } else {
+            self.downlinks.remove(&host);
+        }
+    }
+
+    /// The time at which a frame that left at `sent` has arrived over the way into a host.
+    fn come_down(&mut self, to: HostId, lane: Lane, bytes: usize, sent: Instant) -> Result<Instant, Lost> {
+        let Some(way) = self.downlinks.get_mut(&to).filter(|_| lane != Lane::Control) else {
+            return Ok(sent);
+        };
+        let needs = |bytes: usize| Nanos::from_f64(bytes as f64 * 8e9 / way.bandwidth);
+        if way.free.since(sent) > needs(way.queue) {
+            return Err(Lost::Full);
+        }
+        way.free = sent.max(way.free) + needs(bytes + OVERHEAD);
+        Ok(way.free)
     }
 
     pub(super) fn set_cut(&mut self, a: HostId, b: HostId, cut: bool) {
@@ -131,6 +168,7 @@ impl Network {
         if lane != Lane::Control && self.settings.loss > 0.0 && rng.random::<f64>() < self.settings.loss {
             return Err(Lost::Way);
         }
+        let sent = self.come_down(to, lane, bytes, sent)?;
         let jitter = Nanos::new(rng.random_range(0..=self.settings.jitter.get()));
         let last = self.last.entry((from, to, lane)).or_insert(Instant::ZERO);
         *last = (sent + self.settings.delay + jitter).max(*last + Nanos::new(1));
@@ -199,6 +237,17 @@ mod tests {
         assert_eq!(sent.iter().filter(|sent| sent.is_ok()).count(), 11);
         let control = network.send((0, 1), Lane::Control, 922, Instant::ZERO, &mut rng).unwrap();
         assert!(control.since(Instant::ZERO) < Nanos::from_millis(2), "{control:?}");
+    }
+
+    #[test]
+    fn a_narrow_way_into_one_host_delays_and_drops_only_its_data() {
+        let (mut network, mut rng) = network(Settings::default());
+        network.set_downlink(1, 8e6, 10_000);
+        let mut send = |to, lane| network.send((0, to), lane, 922, Instant::ZERO, &mut rng);
+        let narrow: Vec<_> = (0..30).map(|_| send(1, Lane::Data)).collect();
+        assert_eq!(narrow.iter().filter(|sent| sent.is_ok()).count(), 11);
+        assert!((0..30).all(|_| send(2, Lane::Data).is_ok()), "the other host has its own way");
+        assert!(send(1, Lane::Control).unwrap() < narrow[10].unwrap());
     }
 
     #[test]

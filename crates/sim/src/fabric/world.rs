@@ -224,6 +224,12 @@ impl Fabric {
         self.network.set_bandwidth(host, bandwidth);
     }
 
+    /// Sets the bandwidth of the way into a host, in bits per second, and the bytes that may wait there; infinite: no
+    /// limit, as at first.
+    pub fn set_downlink(&mut self, host: HostId, bandwidth: f64, queue: usize) {
+        self.network.set_downlink(host, bandwidth, queue);
+    }
+
     /// Current virtual time.
     pub fn now(&self) -> Instant {
         self.now

@@ -1,8 +1,9 @@
 //! Decisions about CPU time change the contract of an application of this host: they go to the broker, through the
 //! control thread.
 
-use qfabric_types::Share;
+use qfabric_host::manager::policies::CPU_GUARANTEED;
 use qfabric_types::monitor::AttributeId;
+use qfabric_types::{Nanos, Share, Window};
 
 use super::super::{Fabric, count};
 use crate::auth::Peer;
@@ -13,16 +14,31 @@ pub(super) const CPU_MOST: &str = "app.cpu_most";
 /// Weight of an application among others of its level, 1 to 10,000: the contract's `weight`.
 pub(super) const CPU_WEIGHT: &str = "app.cpu_weight";
 
+/// C of an application with a fixed service, in nanoseconds per period: the contract's `service`.
+pub(super) const CPU_SERVICE: &str = "app.cpu_service";
+/// `256·x + y`: at most x of every y periods may be missed; the contract's `window`.
+pub(super) const CPU_WINDOW: &str = "app.cpu_window";
+
+/// All attributes about CPU time.
+const ALL: [&str; 5] = [CPU_MOST, CPU_WEIGHT, CPU_GUARANTEED, CPU_SERVICE, CPU_WINDOW];
+
 /// Whether an attribute is about CPU time.
 pub(super) fn is_cpu(attribute: AttributeId) -> bool {
-    [CPU_MOST, CPU_WEIGHT].iter().any(|name| AttributeId::of(name) == attribute)
+    ALL.iter().any(|name| AttributeId::of(name) == attribute)
 }
 
 /// The change of the contract; none: the attribute is not about CPU time, or the amount is out of range.
 fn adjustment(attribute: AttributeId, amount: i64) -> Option<Adjustment> {
     let is = |name: &str| attribute == AttributeId::of(name);
+    if is(CPU_SERVICE) {
+        return Some(Adjustment::Service(Nanos::new(u64::try_from(amount).ok()?)));
+    }
     let amount = u32::try_from(amount).ok()?;
     match () {
+        () if is(CPU_GUARANTEED) => Some(Adjustment::Guaranteed(Share::from_ppm(amount))),
+        () if is(CPU_WINDOW) => {
+            Some(Adjustment::Window(Window::new((amount >> 8).into(), (amount & 0xff).into()).ok()?))
+        }
         () if is(CPU_MOST) => Some(Adjustment::Most(Share::from_ppm(amount))),
         () if is(CPU_WEIGHT) => Some(Adjustment::Weight(amount)),
         () => None,
@@ -37,5 +53,21 @@ impl Fabric {
             count(&self.totals.notices_dropped);
             tracing::warn!(?whom, ?adjustment, "the control thread is busy: a policy's decision is not carried out");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attribute_changes_its_part_of_the_contract() {
+        let changed = |name: &str, amount| adjustment(AttributeId::of(name), amount);
+        assert_eq!(changed(CPU_GUARANTEED, 250_000), Some(Adjustment::Guaranteed(Share::from_ppm(250_000))));
+        assert_eq!(changed(CPU_SERVICE, 3_000_000), Some(Adjustment::Service(Nanos::from_millis(3))));
+        assert_eq!(changed(CPU_WINDOW, 256 + 5), Some(Adjustment::Window(Window::new(1, 5).unwrap())));
+        assert_eq!(changed(CPU_WINDOW, 5 * 256 + 5), None, "every period would be missed");
+        assert_eq!((changed(CPU_GUARANTEED, -1), changed("app.rate_milli", 1)), (None, None));
+        assert!(ALL.iter().all(|name| is_cpu(AttributeId::of(name))));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_channel::Registration;
+use qfabric_host::manager::policies::member_of;
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, GroupController, Interest, View};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::GroupPolicy;
@@ -130,5 +131,5 @@ fn metric_of(attribute: &str) -> String {
 
 /// Number of an application in its group, the same on every host; below the numbers of groups.
 pub(in crate::channels) fn number_of(group: &Name, application: &Name) -> AppId {
-    AppId(u64::from(AttributeId::of(&format!("{group}/{application}")).0 & 0x7fff_ffff))
+    member_of(group, application)
 }

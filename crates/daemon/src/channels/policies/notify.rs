@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{
-    BEGUN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, NEED, PLACE, POSITION, RATE, RECEIVER_COST, SHOW, SHOWN,
-    SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
+    ARRIVED, BEGUN, CPU_GUARANTEED, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, MISSES, NEED, PLACE, POSITION,
+    RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
 };
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
@@ -16,7 +16,7 @@ use qfabric_types::monitor::{AttributeId, METRICS};
 use super::super::mailbox::{Audience, Notification};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
-use super::cpu::{CPU_MOST, CPU_WEIGHT};
+use super::cpu::{CPU_MOST, CPU_SERVICE, CPU_WEIGHT, CPU_WINDOW};
 use super::group::number_of;
 use crate::control::AdjustmentTarget;
 
@@ -24,7 +24,7 @@ use crate::control::AdjustmentTarget;
 const WAITING: usize = 64;
 
 /// Attributes in messages to and from applications.
-const OF_APPLICATIONS: [&str; 20] = [
+const OF_APPLICATIONS: [&str; 27] = [
     RATE,
     DELAY,
     CPU_MOST,
@@ -45,6 +45,13 @@ const OF_APPLICATIONS: [&str; 20] = [
     TEQ_SENDER,
     TEQ_RECEIVER,
     RECEIVER_COST,
+    CPU_GUARANTEED,
+    CPU_SERVICE,
+    CPU_WINDOW,
+    SENT,
+    ARRIVED,
+    MISSES,
+    SATURATED,
 ];
 
 /// Name of an attribute; its number if this host has no name for it.

@@ -18,7 +18,7 @@ use qfabric_types::monitor::{AttributeId, HOST, Reading};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
-use super::RATE;
+use super::{MISSES, RATE, SENT};
 
 /// Name of the attribute for the level of a dimension of a ladder.
 pub const LEVEL: &str = "app.level";
@@ -98,11 +98,11 @@ impl Adapt {
         Observation {
             wanted: self.ladder.terms().wanted,
             generated: rate(view.host, GENERATED),
-            sent: None,
+            sent: rate(view.host, SENT),
             arrived: Some(arrived),
             decoded: rate(sink, DECODED),
             shown: rate(sink, SHOWN),
-            misses: None,
+            misses: rate(view.host, MISSES),
             source_pressure: pressure(view.host),
             sink_pressure: pressure(sink),
         }
@@ -172,7 +172,7 @@ impl Controller for Adapt {
     fn interests(&self) -> Vec<Interest> {
         let on = |name: &str| Interest::on(&self.channel, Topic::Reading(AttributeId::of(name)));
         let anywhere = |name: &str| Interest::anywhere(Topic::Reading(AttributeId::of(name)));
-        let others = [GENERATED, DECODED, SHOWN, PRESSURE].map(anywhere);
+        let others = [GENERATED, SENT, DECODED, SHOWN, MISSES, PRESSURE].map(anywhere);
         others.into_iter().chain([on(RATE), Interest::anywhere(Topic::Members)]).collect()
     }
 

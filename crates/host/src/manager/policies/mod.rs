@@ -3,8 +3,11 @@
 
 mod adapt;
 mod balance;
+mod cpu;
 mod energy;
+mod facts;
 mod hold;
+mod integrated;
 mod media;
 mod relay;
 mod roles;
@@ -22,17 +25,20 @@ pub use qfabric_control::adapt::implosion::Rule as SpreadRule;
 pub use qfabric_control::adapt::inter_media::Terms as MediaTerms;
 pub use qfabric_control::adapt::inter_sink::Terms as SyncTerms;
 pub use qfabric_control::adapt::rate::Terms as RateTerms;
+pub use qfabric_control::integrated::{ShareTerms, Terms as IntegratedTerms};
 pub use qfabric_control::ladder::{Dimension, InvalidLadder, Ladder, Terms as LadderTerms};
 
 pub use qfabric_energy::{Directive, Gains};
 
 pub use adapt::{Adapt, DECODED, GENERATED, LEVEL, SHOWN};
 pub use balance::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST};
+pub use cpu::Cpu;
 pub use energy::{
     BATTERY, BATTERY_POWER, BatteryState, BatteryTerms, EnergyTerms, InvalidBattery, PLACE, PLACE_LEVEL, RECEIVER_COST,
     TEQ_RECEIVER, TEQ_SENDER, TranscoderPlace,
 };
 pub use hold::HoldRate;
+pub use integrated::Integrated;
 pub use media::{MediaSync, POSITION, SKIP, SPEED};
 pub use relay::Relay;
 pub use roles::Roles;
@@ -46,6 +52,29 @@ pub const RATE: &str = "app.rate_milli";
 /// Name of the attribute that tells an application that sends its own reports to send the next one later, by this
 /// time in ns.
 pub const DELAY: &str = "app.report_delay";
+
+/// Name of the attribute for the guaranteed share of an application's contract, in millionths of a CPU.
+pub const CPU_GUARANTEED: &str = "app.cpu_guaranteed";
+
+/// Name of the attribute for the CPU time that an application uses, in millionths of a CPU.
+pub const CPU_USED: &str = "app.cpu";
+
+/// Names of the attributes for rates of an application that neither [`GENERATED`] nor [`SHOWN`] covers: events sent at
+/// the source, and events that arrived at a sink, in thousandths of an event per second.
+pub const SENT: &str = "app.sent_milli";
+pub const ARRIVED: &str = "app.arrived_milli";
+
+/// Name of the attribute for packets that missed their deadline at the source, in thousandths per second (DWCS).
+pub const MISSES: &str = "app.misses_milli";
+
+/// Name of the attribute by which a sink's host reports to the sources whether it has no larger contract for its
+/// application (1) or has one (0).
+pub const SATURATED: &str = "app.cpu_saturated";
+
+/// The number of an application in its group: the same on every host, and below the numbers of groups.
+pub fn member_of(group: &Name, application: &Name) -> AppId {
+    AppId(u64::from(AttributeId::of(&format!("{group}/{application}")).0 & 0x7fff_ffff))
+}
 
 /// The number of a stream, from the host of its sink: the same at both ends without an agreement.
 pub fn stream_of(host: &Name) -> AppId {

@@ -10,9 +10,11 @@
 mod adapt;
 mod balance;
 mod code;
+mod cpu;
 mod energy;
 mod group;
 mod hold;
+mod integrated;
 mod media;
 mod roles;
 mod spread;
@@ -27,9 +29,11 @@ use std::fmt;
 pub use adapt::{AdaptPolicy, LadderDimension};
 pub use balance::BalancePolicy;
 pub use code::CodePolicy;
+pub use cpu::CpuPolicy;
 pub use energy::{EnergyDirective, EnergyPolicy, ImageGains};
 pub use group::GroupPolicy;
 pub use hold::HoldPolicy;
+pub use integrated::IntegratedPolicy;
 pub use media::MediaPolicy;
 pub use roles::RolesPolicy;
 pub use spread::SpreadPolicy;
@@ -56,6 +60,10 @@ macro_rules! policy_kinds {
             "spread" => Spread(SpreadPolicy),
             /// Lowers the quality of a stream while its rate is too low, and raises it again.
             "adapt" => Adapt(AdaptPolicy),
+            /// Changes the guaranteed CPU time of a stream's applications by their rates.
+            "cpu" => Cpu(CpuPolicy),
+            /// Keeps a stream's rate by contracts on processors first, then by its quality.
+            "integrated" => Integrated(IntegratedPolicy),
             /// Divides a resource among the applications of a group, on all its hosts.
             "group" => Group(GroupPolicy),
             /// Runs E-code for the events on the channel's Q-channel.
@@ -113,6 +121,8 @@ pub enum Resource {
     Levels(Name),
     /// The host that runs the transcoders of a data channel.
     Place(Name),
+    /// The guaranteed CPU time of the applications of the group with this name.
+    Contracts(Name),
     /// The destinations of requests on a data channel.
     Requests(Name),
     /// The leader with which an application of a group keeps in step.
@@ -127,6 +137,7 @@ impl fmt::Display for Resource {
             Resource::Shown(channel) => write!(f, "when events of `{channel}` are shown"),
             Resource::Levels(channel) => write!(f, "with what quality `{channel}` is encoded"),
             Resource::Place(channel) => write!(f, "where the transcoders of `{channel}` run"),
+            Resource::Contracts(group) => write!(f, "what CPU time the applications of `{group}` are guaranteed"),
             Resource::Requests(channel) => write!(f, "where requests of `{channel}` go"),
             Resource::Step { follower, .. } => write!(f, "with whom `{follower}` keeps in step"),
         }

@@ -2,18 +2,21 @@ use qfabric_host::manager::Controller;
 use qfabric_host::manager::policies::{Adapt, Dimension, Ladder, LadderTerms};
 use qfabric_types::Instant;
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::AdaptPolicy;
+use qfabric_types::api::channel::{AdaptPolicy, LadderDimension};
 use qfabric_types::channel::Name;
 
 use super::{Fabric, Runs, Shared, quality, refused};
 
+/// The ladder with these dimensions, for a wanted rate in events per second.
+pub(super) fn ladder(dimensions: &[LadderDimension], rate: f64) -> Result<Ladder, Problem> {
+    let dimension = |one: &LadderDimension| Dimension::new(one.name.as_str(), &one.levels);
+    let dimensions = dimensions.iter().map(dimension).collect();
+    Ladder::new(dimensions, LadderTerms::new(rate)).map_err(|reason| refused::ladder(&reason))
+}
+
 impl Runs for AdaptPolicy {
     fn controller(&self, _fabric: &Fabric, _record: &Shared, _now: Instant) -> Result<Box<dyn Controller>, Problem> {
-        let dimension =
-            |one: &qfabric_types::api::channel::LadderDimension| Dimension::new(one.name.as_str(), &one.levels);
-        let dimensions = self.ladder.iter().map(dimension).collect();
-        let ladder = Ladder::new(dimensions, LadderTerms::new(self.rate)).map_err(|reason| refused::ladder(&reason))?;
-        Ok(Box::new(Adapt::new(&quality(&self.channel), ladder)))
+        Ok(Box::new(Adapt::new(&quality(&self.channel), ladder(&self.ladder, self.rate)?)))
     }
 
     /// Applications report their rates in the group of the channel's name.

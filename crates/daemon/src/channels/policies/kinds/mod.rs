@@ -3,9 +3,11 @@
 mod adapt;
 mod balance;
 mod code;
+mod cpu;
 mod energy;
 mod group;
 mod hold;
+mod integrated;
 mod media;
 mod roles;
 mod spread;

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::PolicyKind;
+use super::{PolicyKind, Resource};
 use crate::channel::Name;
 
 /// Divides a resource among the applications of a group. Start it on each host with such applications.
@@ -60,6 +60,13 @@ impl PolicyKind for GroupPolicy {
 
     fn group(&self) -> Option<&Name> {
         Some(&self.group)
+    }
+
+    fn decides(&self) -> Vec<Resource> {
+        match self.attribute == "app.cpu_guaranteed" {
+            true => vec![Resource::Contracts(self.group.clone())],
+            false => Vec::new(),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Policies of several applications: the reports of applications and the decisions for them.
 
+mod integrated;
+
 use qfabric_channel::{QosRange, Registration};
 use qfabric_host::manager::policies::{
     BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST, Roles,

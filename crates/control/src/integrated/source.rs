@@ -1,0 +1,497 @@
+//! The source of one stream: keeps its ladder and its contract, by the reports of all sinks.
+
+use std::collections::BTreeMap;
+
+use qfabric_types::{Instant, Nanos};
+
+use super::share::EFFECT;
+use super::{Candidate, Change, Plan, ShareFacts, ShareLaw, ShareTerms, plan};
+use crate::bottleneck::{self, Bottleneck, Guilty, Observation};
+use crate::flow::{Host, Processor, Rung, Sink, Situation, Stream};
+use crate::ladder::Ladder;
+
+/// Weight of the newest report in the smoothed rate that allows recovery.
+const SMOOTHING: f64 = 0.4;
+/// Sinks that the model contains; those that report first.
+const MOST_SINKS: usize = 256;
+/// A cost that was measured at another rung counts for this time; a scene may have changed since.
+const REMEMBERED: Nanos = Nanos::from_millis(60_000);
+/// Time after the first report in which costs and rates are those of a stream that begins.
+const BEGINNING: Nanos = Nanos::from_millis(2_000);
+/// Cost of an event if nothing is known: a hundredth of a wanted period.
+const FREE: f64 = 0.01;
+
+/// Limits of [`Source`], beside those of its ladder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    pub share: ShareTerms,
+    pub bottleneck: bottleneck::Terms,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Terms { share: ShareTerms::default(), bottleneck: bottleneck::Terms::default() }
+    }
+}
+
+/// The last reports of the source's host.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SourceFacts {
+    /// Rates in events per second.
+    pub generated: Option<f64>,
+    pub sent: Option<f64>,
+    /// CPU time that the application used, in CPUs.
+    pub used: Option<f64>,
+    /// Pressure on the CPU, 0 to 1.
+    pub pressure: Option<f64>,
+    /// Packets that missed their deadline, per second (DWCS).
+    pub misses: Option<f64>,
+}
+
+/// The last reports of one sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SinkFacts {
+    /// Identifies the sink from report to report.
+    pub sink: u64,
+    /// Rates in events per second.
+    pub arrived: Option<f64>,
+    pub decoded: Option<f64>,
+    pub shown: Option<f64>,
+    /// CPU time that the application used, in CPUs.
+    pub used: Option<f64>,
+    /// Pressure on the CPU, 0 to 1.
+    pub pressure: Option<f64>,
+    /// The sink's host has no larger contract for it.
+    pub is_saturated: bool,
+}
+
+impl SinkFacts {
+    /// The rate that counts: that of the last known stage.
+    pub fn rate(&self) -> Option<f64> {
+        self.shown.or(self.decoded).or(self.arrived)
+    }
+}
+
+/// A decision with what led to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// The new rung, if it changes.
+    pub rung: Option<usize>,
+    /// The new guaranteed share of the source, in CPUs, if it changes.
+    pub share: Option<f64>,
+    /// The rung before.
+    pub from: usize,
+    /// The rate at the median sink, in events per second.
+    pub rate: f64,
+    /// The sink in the middle.
+    pub median: u64,
+    /// The part that limits the stream; `None`: the stream recovers.
+    pub bottleneck: Option<Bottleneck>,
+    /// All candidates; the chosen one is at `chosen`.
+    pub candidates: Vec<Candidate>,
+    pub chosen: usize,
+}
+
+/// What is remembered of a sink.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Bits per second that its way carries; infinite if unknown. Bits are relative to those of the best rung.
+    downlink: f64,
+    others: f64,
+    /// CPU seconds per event at the best rung.
+    cost: f64,
+}
+
+impl Known {
+    const NEW: Known = Known { downlink: f64::INFINITY, others: 0.0, cost: 0.0 };
+}
+
+/// The state at the source of one stream. Feed it once or twice per second.
+#[derive(Clone, Debug)]
+pub struct Source {
+    terms: Terms,
+    ladder: Ladder,
+    law: ShareLaw,
+    /// CPU seconds per event, by rung, as measured, with the time of the last report.
+    costs: BTreeMap<usize, (f64, Instant)>,
+    /// Other programs on the source's processor.
+    others: f64,
+    /// The largest share that the processor really gives, in CPUs; less than the contract's limit if it was refused.
+    room: f64,
+    known: BTreeMap<u64, Known>,
+    guilty: Option<Guilty>,
+    begun: Option<Instant>,
+    patience: Patience,
+}
+
+/// When a change is allowed; the rules of [`Ladder`].
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    smooth: Option<f64>,
+    /// Low rates in a row.
+    low: u32,
+    kept: Option<Instant>,
+    changed: Option<Instant>,
+    wait: Nanos,
+    /// The last change was a higher rung that may fail.
+    is_probing: bool,
+    /// The last change was one of the contract alone.
+    is_contract: bool,
+}
+
+impl Source {
+    pub fn new(ladder: Ladder, terms: Terms) -> Source {
+        let calm = ladder.terms().calm;
+        let (smooth, kept, changed) = (None, None, None);
+        let patience = Patience { smooth, low: 0, kept, changed, wait: calm, is_probing: false, is_contract: false };
+        let (costs, known) = (BTreeMap::new(), BTreeMap::new());
+        Source {
+            terms,
+            ladder,
+            law: ShareLaw::new(terms.share),
+            costs,
+            others: 0.0,
+            room: terms.share.most,
+            known,
+            guilty: None,
+            begun: None,
+            patience,
+        }
+    }
+
+    pub fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// The guaranteed share of the source's contract, in CPUs.
+    pub fn share(&self) -> f64 {
+        self.law.share()
+    }
+
+    /// The reports of the last interval. Returns a decision that is to be carried out.
+    pub fn on_reports(&mut self, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) -> Option<Decided> {
+        let sinks = &sinks[..sinks.len().min(MOST_SINKS)];
+        let median = *median(sinks)?;
+        let rate = median.rate()?;
+        if now.since(*self.begun.get_or_insert(now)) < BEGINNING {
+            return None;
+        }
+        self.learn(source, sinks, now);
+        let terms = *self.ladder.terms();
+        self.patience.note(rate, &terms, now);
+        let dwell = if self.patience.is_contract { EFFECT } else { terms.dwell };
+        if self.patience.changed.is_some_and(|changed| now.since(changed) < dwell) {
+            return None;
+        }
+        let missing = 1.0 - rate / terms.wanted;
+        if self.patience.low >= 2 || (self.patience.low == 1 && missing > 2.0 * terms.lower_below) {
+            return self.repair((source, sinks), (&median, rate), now);
+        }
+        let waited = self.patience.kept.is_some_and(|kept| now.since(kept) >= self.patience.wait);
+        if waited { self.recover((source, sinks), (&median, rate), now) } else { None }
+    }
+
+    /// The rate is too low: acts on the guilty part.
+    fn repair(
+        &mut self,
+        (source, sinks): (&SourceFacts, &[SinkFacts]),
+        (median, rate): (&SinkFacts, f64),
+        now: Instant,
+    ) -> Option<Decided> {
+        let found = bottleneck::find(&self.observe(source, median), &self.terms.bottleneck)?;
+        self.guilty = Some(found.guilty);
+        self.blame(found.guilty, source, sinks, now);
+        let changes = match found.guilty {
+            Guilty::SourceProcessor => self.contracts_and_rungs(),
+            // The sink's own host acts first.
+            Guilty::SinkProcessor if !median.is_saturated => return None,
+            Guilty::SourceApplication | Guilty::Link | Guilty::SinkProcessor | Guilty::SinkApplication => self.lower(),
+        };
+        let plan = plan(&mut self.situation(sinks), &changes);
+        self.decide(plan, Some(found), (median, rate), now)
+    }
+
+    /// The rate is kept: a higher rung, and at the best one a smaller contract.
+    fn recover(
+        &mut self,
+        (source, sinks): (&SourceFacts, &[SinkFacts]),
+        (median, rate): (&SinkFacts, f64),
+        now: Instant,
+    ) -> Option<Decided> {
+        self.forgive(source, sinks);
+        let rung = self.ladder.rung();
+        if rung > 0 {
+            let changes = self.higher();
+            let mut plan = plan(&mut self.situation(sinks), &changes);
+            // A higher rung must keep the rate, as far as the model can tell.
+            let least = self.ladder.terms().wanted * (1.0 - self.ladder.terms().kept_above);
+            let keeps = |at: &usize| plan.candidates[*at].rate >= least;
+            let best = (1..plan.candidates.len()).filter(keeps);
+            plan.chosen = best.max_by(|a, b| plan.candidates[*a].utility.total_cmp(&plan.candidates[*b].utility))?;
+            return self.decide(plan, None, (median, rate), now);
+        }
+        self.give_back(source, sinks, (median, rate), now)
+    }
+
+    fn give_back(
+        &mut self,
+        source: &SourceFacts,
+        sinks: &[SinkFacts],
+        (median, rate): (&SinkFacts, f64),
+        now: Instant,
+    ) -> Option<Decided> {
+        let target = self.ladder.terms().wanted;
+        let facts = ShareFacts { target, rate, used: source.used, pressure: source.pressure };
+        let before = self.law.share();
+        let share = self.law.on_report(&facts, now).filter(|share| *share < before)?;
+        let mut plan = plan(&mut self.situation(sinks), &[Change { source: Some(share), ..Change::KEEP }]);
+        let (keep, less) = (plan.candidates[0].utility, plan.candidates[1].utility);
+        if less < keep * 0.99 {
+            self.law.set(before);
+            return None;
+        }
+        plan.chosen = 1;
+        self.decide(plan, None, (median, rate), now)
+    }
+
+    fn decide(
+        &mut self,
+        plan: Plan,
+        bottleneck: Option<Bottleneck>,
+        (median, rate): (&SinkFacts, f64),
+        now: Instant,
+    ) -> Option<Decided> {
+        let Change { rung, source: share, .. } = plan.candidates[plan.chosen].change;
+        if plan.chosen == 0 {
+            return None;
+        }
+        let from = self.ladder.rung();
+        let rung = rung.filter(|rung| *rung != from);
+        if let Some(share) = share {
+            self.law.set(share);
+        }
+        if let Some(rung) = rung {
+            self.patience.moved(from, rung, self.ladder.terms(), now);
+            self.ladder.move_to(rung, now);
+            self.law.forget();
+        }
+        (self.patience.changed, self.patience.is_contract) = (Some(now), rung.is_none());
+        let (low, smooth, kept) = (0, None, None);
+        self.patience = Patience { low, smooth, kept, ..self.patience };
+        let Plan { candidates, chosen } = plan;
+        Some(Decided { rung, share, from, rate, median: median.sink, bottleneck, candidates, chosen })
+    }
+
+    fn observe(&self, source: &SourceFacts, median: &SinkFacts) -> Observation {
+        Observation {
+            wanted: self.ladder.terms().wanted,
+            generated: source.generated,
+            sent: source.sent,
+            arrived: median.arrived,
+            decoded: median.decoded,
+            shown: median.shown,
+            misses: source.misses,
+            source_pressure: source.pressure,
+            sink_pressure: median.pressure,
+        }
+    }
+
+    /// The cost of an event at a rung as a part of that at the best one: assumed to fall in equal parts.
+    fn scale(&self, rung: usize) -> f64 {
+        1.0 - rung as f64 / (self.ladder.lowest() as f64 + 1.0)
+    }
+
+    fn learn(&mut self, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) {
+        let rung = self.ladder.rung();
+        if let (Some(rate), used @ Some(_)) = (source.generated, source.used) {
+            let facts = ShareFacts { target: self.ladder.terms().wanted, rate, used, pressure: source.pressure };
+            self.law.learn(&facts);
+            if let Some(cost) = self.law.cost() {
+                self.costs.insert(rung, (cost, now));
+            }
+        }
+        self.costs.retain(|at, (_, measured)| *at == rung || now.since(*measured) <= REMEMBERED);
+        let scale = self.scale(rung);
+        for sink in sinks {
+            if self.known.len() >= MOST_SINKS && !self.known.contains_key(&sink.sink) {
+                continue;
+            }
+            let known = self.known.entry(sink.sink).or_insert(Known::NEW);
+            if let (Some(used), Some(rate)) = (sink.used, sink.decoded.or(sink.shown).filter(|rate| *rate >= 0.5)) {
+                known.cost = used / rate / scale;
+            }
+            if let Some(arrived) = sink.arrived {
+                known.downlink = known.downlink.max(arrived * scale);
+            }
+        }
+    }
+
+    /// Learns the limits of the parts that are too slow now.
+    fn blame(&mut self, guilty: Guilty, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) {
+        let (rung, wanted) = (self.ladder.rung(), self.ladder.terms().wanted);
+        let scale = self.scale(rung);
+        if guilty == Guilty::SourceProcessor {
+            let share = source.used.unwrap_or_else(|| source.generated.unwrap_or(0.0) * self.cost(rung));
+            // A contract that is not kept was refused, or its host has less.
+            self.room = if share < 0.8 * self.law.share() { share } else { self.terms.share.most };
+            self.others = Processor::IDLE.others_for(self.law.share().min(self.room), share);
+        }
+        if guilty == Guilty::SourceApplication {
+            self.others = 0.0;
+        }
+        if guilty == Guilty::SourceApplication && source.used.is_none() {
+            // One thread cannot use more than a CPU: its cost is at most what the rate says.
+            let cost = source.generated.filter(|rate| *rate >= 0.5).map(|rate| 1.0 / rate);
+            cost.map(|cost| self.costs.insert(rung, (cost, now)));
+        }
+        let sent = source.sent.or(source.generated).unwrap_or(wanted).min(wanted);
+        for sink in sinks {
+            let Some(known) = self.known.get_mut(&sink.sink) else { continue };
+            let arrived = sink.arrived.unwrap_or(sent);
+            if guilty == Guilty::Link && arrived < sent * (1.0 - self.terms.bottleneck.tolerance) {
+                known.downlink = arrived * scale;
+            }
+            if let (Some(used), Some(shown)) = (sink.used, sink.rate())
+                && shown < arrived * (1.0 - self.terms.bottleneck.tolerance)
+            {
+                known.others = Processor::IDLE.others_for(0.0, used);
+            }
+        }
+    }
+
+    /// Forgets limits that may no longer exist.
+    fn forgive(&mut self, source: &SourceFacts, sinks: &[SinkFacts]) {
+        let is_calm = |pressure: Option<f64>| pressure.is_none_or(|now| now <= self.terms.bottleneck.pressure);
+        if is_calm(source.pressure) {
+            (self.others, self.room) = (0.0, self.terms.share.most);
+        }
+        for sink in sinks {
+            let is_calm = is_calm(sink.pressure);
+            let Some(known) = self.known.get_mut(&sink.sink) else { continue };
+            known.downlink = f64::INFINITY;
+            known.others = if is_calm { 0.0 } else { known.others };
+        }
+        self.known.retain(|id, _| sinks.iter().any(|sink| sink.sink == *id));
+    }
+
+    /// CPU seconds per event at a rung: measured there, or scaled from the nearest measured one.
+    fn cost(&self, rung: usize) -> f64 {
+        let nearest = self.costs.iter().min_by_key(|(at, _)| at.abs_diff(rung));
+        let free = FREE / self.ladder.terms().wanted;
+        nearest.map_or(free, |(at, (cost, _))| cost * self.scale(rung) / self.scale(*at))
+    }
+
+    /// The contract that a rung needs, inside the limits of the contract.
+    fn share_for(&self, rung: usize) -> f64 {
+        let ShareTerms { least, most, headroom, .. } = self.terms.share;
+        (self.ladder.terms().wanted * self.cost(rung) * (1.0 + headroom))
+            .clamp(least.min(most), most)
+            .min(self.room.max(least))
+    }
+
+    /// A larger contract, alone or with lower rungs. A contract that is not kept cannot help: then only rungs.
+    fn contracts_and_rungs(&self) -> Vec<Change> {
+        let larger = |rung: usize| Some(self.share_for(rung)).filter(|share| *share > self.law.share() + 0.02);
+        let contract = larger(self.ladder.rung()).map(|share| Change { source: Some(share), ..Change::KEEP });
+        let with = |rung: usize| Change { rung: Some(rung), source: larger(rung), ..Change::KEEP };
+        contract.into_iter().chain(self.below().map(with)).collect()
+    }
+
+    fn lower(&self) -> Vec<Change> {
+        self.below().map(|rung| Change { rung: Some(rung), ..Change::KEEP }).collect()
+    }
+
+    /// Rungs below the present one that are compared: the next eight, then one of eight, one of 64, and the lowest.
+    fn below(&self) -> impl Iterator<Item = usize> {
+        let (rung, lowest) = (self.ladder.rung(), self.ladder.lowest());
+        let is_compared = move |at: &usize| match at - rung {
+            0..=8 => true,
+            down @ 9..=64 => down % 8 == 0,
+            down => down % 64 == 0 || *at == lowest,
+        };
+        (rung + 1..=lowest).filter(is_compared)
+    }
+
+    /// A processor shows by its pressure that it is free; of a link, only a try shows it, so one rung at a time.
+    fn higher(&self) -> Vec<Change> {
+        let rung = self.ladder.rung();
+        let is_known = matches!(self.guilty, Some(Guilty::SourceProcessor | Guilty::SinkProcessor));
+        // At most sixteen rungs are compared.
+        let best = if is_known { 0 } else { rung - 1 };
+        let each = (rung - best).div_ceil(16);
+        let share = |rung: usize| {
+            let need = self.share_for(rung);
+            (self.law.share() > self.terms.share.least).then_some(need.max(self.law.share()))
+        };
+        (best..rung)
+            .step_by(each)
+            .map(|rung| Change { rung: Some(rung), source: share(rung), ..Change::KEEP })
+            .collect()
+    }
+
+    /// The model of the stream as it is known now.
+    fn situation(&self, sinks: &[SinkFacts]) -> Situation {
+        let lowest = self.ladder.lowest();
+        let rung = |rung: usize| Rung {
+            worth: 1.0 - rung as f64 / (2.0 * lowest.max(1) as f64),
+            encode: self.cost(rung),
+            decode: self.scale(rung),
+            bits: self.scale(rung),
+        };
+        let source = Host { processor: Processor { others: self.others, ..Processor::IDLE }, ..Host::IDLE };
+        let (mut hosts, mut places) = (vec![source], Vec::new());
+        for (at, sink) in sinks.iter().enumerate() {
+            let Known { downlink, others, cost } = self.known.get(&sink.sink).copied().unwrap_or(Known::NEW);
+            let processor = Processor { others, ..Processor::IDLE };
+            hosts.push(Host { processor, uplink: f64::INFINITY, downlink });
+            places.push(Sink { host: at + 1, reserved: 0.0, factor: cost });
+        }
+        let stream = Stream {
+            weight: 1.0,
+            wanted: self.ladder.terms().wanted,
+            source: 0,
+            reserved: self.law.share().min(self.room),
+            rung: self.ladder.rung(),
+            rungs: (0..=lowest).map(rung).collect(),
+            sinks: places,
+        };
+        Situation { hosts, streams: vec![stream] }
+    }
+}
+
+/// The sink in the middle, ordered by rate; the lower one of two.
+fn median(sinks: &[SinkFacts]) -> Option<&SinkFacts> {
+    let mut known: Vec<(f64, &SinkFacts)> = sinks.iter().filter_map(|sink| Some((sink.rate()?, sink))).collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Some(known.get(known.len().checked_sub(1)? / 2)?.1)
+}
+
+impl Patience {
+    fn note(&mut self, rate: f64, terms: &crate::ladder::Terms, now: Instant) {
+        let missing = |rate: f64| 1.0 - rate / terms.wanted;
+        let smooth = self.smooth.map_or(rate, |smooth| smooth + SMOOTHING * (rate - smooth));
+        self.smooth = Some(smooth);
+        self.low = if missing(rate) > terms.lower_below { self.low.saturating_add(1) } else { 0 };
+        let is_kept = missing(smooth) < terms.kept_above && self.low == 0;
+        self.kept = if is_kept { self.kept.or(Some(now)) } else { None };
+        let is_proven = self.changed.is_some_and(|changed| now.since(changed) >= terms.probe);
+        if self.is_probing && self.low == 0 && is_proven {
+            (self.is_probing, self.wait) = (false, terms.calm);
+        }
+    }
+
+    fn moved(&mut self, from: usize, to: usize, terms: &crate::ladder::Terms, now: Instant) {
+        if to < from {
+            self.is_probing = true;
+            return;
+        }
+        let has_failed = self.is_probing && self.changed.is_some_and(|changed| now.since(changed) < terms.probe);
+        let doubled = Nanos::new(self.wait.get().saturating_mul(2)).min(terms.most_wait);
+        self.wait = match (has_failed, to - from) {
+            (true, _) => doubled.max(terms.after_failure),
+            (false, 1) => self.wait.max(terms.after_failure),
+            (false, _) => terms.calm,
+        };
+        self.is_probing = false;
+    }
+}

@@ -1,0 +1,153 @@
+//! Integrated control at one host of a stream, by the reports of its applications.
+
+use qfabric_channel::Registration;
+use qfabric_control::ladder::{Dimension, Ladder, Terms as LadderTerms};
+use qfabric_host::manager::policies::{
+    ARRIVED, CPU_GUARANTEED, CPU_USED, GENERATED, Integrated, IntegratedTerms, RATE, SATURATED, SENT, SHOWN, member_of,
+    told,
+};
+use qfabric_host::manager::{Effect, Input, Manager, Output};
+use qfabric_types::channel::ChannelId;
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
+use qfabric_types::{AppId, Instant, Nanos};
+
+/// One second of reports: attribute, host, value; the application of the host, or the host itself.
+type Reports<'r> = &'r [(&'r str, &'r str, f64)];
+
+struct Stream {
+    channel: ChannelId,
+    manager: Manager,
+    at: u64,
+}
+
+impl Stream {
+    fn at_host(host: &str) -> Stream {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let dimensions = vec![Dimension::new("quality", &[80, 60, 40]), Dimension::new("size", &[640, 320])];
+        let ladder = Ladder::new(dimensions, LadderTerms::new(20.0)).unwrap();
+        let mut manager = Manager::new(host.parse().unwrap());
+        manager.add(Box::new(Integrated::new(&channel, ladder, IntegratedTerms::default())));
+        let mut stream = Stream { channel, manager, at: 0 };
+        ["a", "b"].iter().for_each(|host| stream.join(host));
+        stream
+    }
+
+    fn join(&mut self, host: &str) {
+        let (application, group) = ("conference".parse().unwrap(), self.channel.name.clone());
+        let joined = Registration { application, group, parent: None, level: 2, qos: Vec::new() };
+        self.manager.handle(Input::Joined(host.parse().unwrap(), joined), Instant::ZERO);
+    }
+
+    fn member(&self) -> AppId {
+        member_of(&self.channel.name, &"conference".parse().unwrap())
+    }
+
+    /// The amounts that are applied in this second.
+    fn second(&mut self, reports: Reports<'_>) -> Vec<(AttributeId, i64)> {
+        self.at += 1;
+        let now = Instant::new(self.at * 1_000_000_000);
+        for (name, host, value) in reports {
+            let (attribute, application) = match *name {
+                "cpu.pressure" | RATE => (AttributeId::of(name), HOST),
+                name => (AttributeId::of(name), self.member()),
+            };
+            let scale = if ["cpu.pressure", CPU_USED].contains(name) { 1e6 } else { 1e3 };
+            let (value, at, over) = ((value * scale) as i64, now, Nanos::from_millis(1_000));
+            let reading = Reading { attribute, application, value, at, over, cause: Cause::Poll, unit: Unit::Count };
+            let channel = Some(self.channel.clone());
+            self.manager.handle(Input::Reading(channel, host.parse().unwrap(), reading), now);
+        }
+        while let Some(due) = self.manager.next_wakeup().filter(|due| *due < now + Nanos::from_millis(1_000)) {
+            self.manager.handle(Input::Wake, due);
+        }
+        let applied = |output| match output {
+            Output::Effect(Effect::Apply(_, attribute, amount)) => Some((attribute, amount)),
+            _ => None,
+        };
+        std::iter::from_fn(|| self.manager.poll()).filter_map(applied).collect()
+    }
+
+    fn seconds(&mut self, count: usize, reports: Reports<'_>) -> Vec<(AttributeId, i64)> {
+        (0..count).flat_map(|_| self.second(reports)).collect()
+    }
+}
+
+/// Reports of the source `a`, and of the sink `b` that shows all.
+fn source(rate: f64, used: f64, pressure: f64) -> [(&'static str, &'static str, f64); 7] {
+    [
+        (GENERATED, "a", rate),
+        (SENT, "a", rate),
+        (CPU_USED, "a", used),
+        ("cpu.pressure", "a", pressure),
+        (RATE, "b", rate),
+        (SHOWN, "b", rate),
+        ("cpu.pressure", "b", 0.0),
+    ]
+}
+
+fn levels(applied: &[(AttributeId, i64)]) -> Vec<i64> {
+    applied
+        .iter()
+        .filter(|(attribute, _)| *attribute != AttributeId::of(CPU_GUARANTEED))
+        .map(|(_, amount)| *amount)
+        .collect()
+}
+
+fn guarantees(applied: &[(AttributeId, i64)]) -> Vec<i64> {
+    applied
+        .iter()
+        .filter(|(attribute, _)| *attribute == AttributeId::of(CPU_GUARANTEED))
+        .map(|(_, amount)| *amount)
+        .collect()
+}
+
+#[test]
+fn the_contract_comes_before_the_levels_and_is_given_back() {
+    let mut stream = Stream::at_host("a");
+    assert_eq!(levels(&stream.seconds(5, &source(20.0, 0.5, 0.0))), [80, 640], "the levels at the beginning");
+    let busy = stream.seconds(1, &source(8.0, 0.2, 0.9));
+    assert_eq!((levels(&busy), guarantees(&busy)), (vec![], vec![575_000]), "20/s of 25 ms, and 15 %");
+    assert_eq!(stream.seconds(9, &source(20.0, 0.5, 0.9)), []);
+    assert_eq!(guarantees(&stream.seconds(14, &source(20.0, 0.5, 0.0))), [0]);
+}
+
+#[test]
+fn a_contract_that_is_not_kept_lowers_the_levels() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    let busy = stream.seconds(8, &source(8.0, 0.2, 0.9));
+    assert_eq!(guarantees(&busy)[0], 575_000);
+    assert!(!levels(&busy).is_empty(), "{busy:?}");
+}
+
+#[test]
+fn a_narrow_link_lowers_the_levels_and_no_contract() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    let mut reports = source(20.0, 0.5, 0.0);
+    (reports[4].2, reports[5].2) = (11.0, 11.0);
+    let narrow = stream.seconds(3, &reports);
+    assert!(guarantees(&narrow).is_empty() && levels(&narrow)[0] < 80, "{narrow:?}");
+}
+
+#[test]
+fn a_sink_without_cpu_time_lowers_the_levels_only_when_its_host_is_saturated() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    let mut reports = source(20.0, 0.5, 0.0).to_vec();
+    (reports[5].2, reports[6].2) = (9.0, 0.9);
+    reports.push((CPU_USED, "b", 0.3));
+    assert_eq!(stream.seconds(5, &reports), [], "its own host acts");
+    let event = told("cpu", QualityKind::Own, SATURATED, 1, Instant::ZERO);
+    let channel = stream.channel.clone();
+    stream.manager.handle(Input::Control(channel, "b".parse().unwrap(), event), Instant::new(10_000_000_000));
+    assert!(!levels(&stream.seconds(3, &reports)).is_empty());
+}
+
+#[test]
+fn the_host_of_a_sink_raises_the_contract_of_its_sink_for_the_rate_that_arrives() {
+    let mut stream = Stream::at_host("b");
+    let busy = [(ARRIVED, "b", 10.0), (SHOWN, "b", 4.0), (CPU_USED, "b", 0.1), ("cpu.pressure", "b", 0.9)];
+    let decided = stream.seconds(1, &busy);
+    assert_eq!(guarantees(&decided), [287_500], "10/s of 25 ms, and 15 %");
+}

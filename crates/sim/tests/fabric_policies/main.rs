@@ -1,0 +1,4 @@
+//! Policies of the daemon on simulated hosts, in virtual time.
+
+mod conference;
+mod roles;
