@@ -84,6 +84,13 @@ pub(crate) struct Declaration {
     pub declarators: Vec<Declarator>,
 }
 
+impl Declaration {
+    /// Whether this is `struct NAME;`.
+    pub(crate) fn announces(&self) -> bool {
+        self.declarators.is_empty() && matches!(self.ty.kind, TypeKind::Struct { members: None, .. })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Stmt {
     pub kind: StmtKind,
@@ -170,7 +177,7 @@ pub(crate) enum ExprKind {
 }
 
 impl ExprKind {
-    fn children(&self) -> impl Iterator<Item = &Expr> {
+    pub(crate) fn children(&self) -> impl Iterator<Item = &Expr> {
         let (fixed, list): ([Option<&Expr>; 3], &[Expr]) = match self {
             ExprKind::Int(..) | ExprKind::Name(_) | ExprKind::SizeofType(_) => ([None; 3], &[]),
             ExprKind::Unary(_, a)

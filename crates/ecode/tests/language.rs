@@ -616,3 +616,84 @@ fn a_program_lists_the_constants_and_members_that_its_text_uses() {
     let whole = program("struct input { int a; int b; }; struct output { int a; int b; }; output = input; return 1;");
     assert_eq!([&whole.uses.inputs, &whole.uses.outputs].map(names), ["a b", "a b"]);
 }
+
+mod declarations {
+    use super::*;
+
+    #[test]
+    fn an_enumeration_in_a_condition_is_not_visible_after_its_statement() {
+        assert_eq!(verdict("if (sizeof(enum { A = 1 }) == 4) { } enum { A = 2 }; return A;"), 2);
+        assert_eq!(verdict("switch (sizeof(enum { A = 1 })) { case 4: break; } enum { A = 2 }; return A;"), 2);
+        assert_eq!(verdict("enum { A = 5 }; if (sizeof(enum { A = 1 }) == 4) { } return A;"), 5);
+        assert_eq!(verdict("int r; if (sizeof(enum { A = 7 }) == 4) r = A; else r = -A; return r;"), 7);
+        let leaked = compile("if (sizeof(enum { A = 1 })) { } return A;", &Environment::default());
+        assert!(leaked.unwrap_err().to_string().contains("`A` is not defined here"));
+    }
+
+    #[test]
+    fn a_structure_can_be_announced_before_its_definition() {
+        assert_eq!(verdict("struct point; struct point { int x; }; struct point p = {3}; return p.x;"), 3);
+        assert_eq!(verdict("struct point { int x; }; { struct point; } return sizeof(struct point);"), 4);
+        assert!(compile("struct point; struct point p; return 1;", &Environment::default()).is_err());
+    }
+
+    #[test]
+    fn braces_around_inner_values_may_be_omitted() {
+        let point = "struct point { int x; int y[2]; struct { int a, b; } in; };";
+        let sum = "return p.x + 10 * p.y[0] + 100 * p.y[1] + 1000 * p.in.a + 10000 * p.in.b;";
+        for kind in ["", "static "] {
+            for list in ["{1, 2, 3, 4, 5}", "{1, {2, 3}, 4, 5}", "{1, 2, 3, {4, 5}}", "{1, {2, 3}, {4, 5},}"] {
+                assert_eq!(verdict(&format!("{point} {kind}struct point p = {list}; {sum}")), 54_321, "{list}");
+            }
+            assert_eq!(verdict(&format!("{point} {kind}struct point p = {{1, {{2}}, 4}}; {sum}")), 4_021);
+            let rows = format!("{kind}int t[][2] = {{1, 2, 3, {{4}}, 5}};");
+            assert_eq!(verdict(&format!("{rows} return sizeof t;")), 24, "1 2, 3 0 would be C's reading of {{4}}");
+        }
+    }
+}
+
+mod warnings {
+    use super::*;
+    use qfabric_ecode::compile_with_warnings;
+
+    /// The warnings of a text: line, column and message.
+    fn warnings(text: &str) -> Vec<(u32, u32, String)> {
+        let (_, warnings) = compile_with_warnings(text, &Environment::default()).expect("the text compiles");
+        warnings.iter().map(|warning| (warning.line(), warning.column(), warning.message().to_owned())).collect()
+    }
+
+    #[test]
+    fn the_places_where_c_compilers_warn_are_reported() {
+        for (text, column, message) in [
+            ("int a, b; if (a = b) return 1;", 17, "this condition is an assignment"),
+            ("int a, b = 1; while (a = b) b--;", 24, "this condition is an assignment"),
+            ("int a; if (a); return 1;", 14, "this `if` does nothing"),
+            ("int a; a + 1;", 8, "this statement has no effect"),
+            ("int a; return 1 < a < 3;", 21, "this compares the result of a comparison, 0 or 1"),
+            ("int a; return a & 1 == 0;", 17, "the comparison binds tighter than this operator"),
+            ("int a; return a == 1 || a > 2 && a < 9;", 22, "`&&` binds tighter than `||`"),
+        ] {
+            assert_eq!(warnings(text), [(1, column, message.to_owned())], "{text}");
+        }
+    }
+
+    #[test]
+    fn parentheses_say_that_the_author_means_it() {
+        for text in [
+            "int a, b; if ((a = b)) return 1;",
+            "int a; if ((a & 1) == 0 || (a > 2 && a < 9)) return 1;",
+            "int a, b; (void)a; a && b++; if (a) { } return (a < b) < 3;",
+        ] {
+            assert_eq!(warnings(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn warnings_are_rendered_like_errors() {
+        let text = "int a, b;\nif (a = b) return 1;\n";
+        let (_, warnings) = compile_with_warnings(text, &Environment::default()).unwrap();
+        let shown = warnings.render("f.ec", text, false);
+        assert!(shown.starts_with("warning: this condition is an assignment\n --> f.ec:2:7"), "{shown}");
+        assert!(compile_with_warnings("return 1;", &Environment::default()).unwrap().1.is_empty());
+    }
+}

@@ -28,6 +28,8 @@ impl Checker<'_> {
 
     fn declared_type(&mut self, declaration: &Declaration) -> Checked<Type> {
         match declaration.declarators.is_empty() {
+            // `struct NAME;` announces a structure. Without pointers, only its definition gives it a use.
+            true if declaration.announces() => Ok(Type::Scalar(Scalar::I32)),
             // A structure or an enumeration without a variable.
             true => self.any_type(&declaration.ty).map(|ty| ty.unwrap_or(Type::Scalar(Scalar::I32))),
             false => self.variable_type(&declaration.ty),
@@ -58,22 +60,26 @@ impl Checker<'_> {
         declarator: &Declarator,
         body: &mut Vec<Stmt>,
     ) -> Checked<()> {
-        let ty = self.complete(ty, declarator)?;
+        let ty = self.complete(declaration, ty, declarator)?;
         if declaration.is_const && declarator.init.is_none() {
             return self.fail_const_without_value(declarator);
         }
         if let (true, Type::Scalar(ty), Some(Init::Value(value))) = (declaration.is_const, &ty, &declarator.init) {
             return self.constant_or_local(declaration, *ty, declarator, value, body);
         }
-        let is_table = declaration.is_const && self.at_top();
-        if declaration.is_static || is_table {
+        if declaration.is_static || self.is_table(declaration) {
             return self.static_variable(declaration, ty, declarator);
         }
         self.local_variable(declaration.is_const, ty, declarator, body)
     }
 
+    /// Whether this declares a constant array or structure that all functions share.
+    fn is_table(&self, declaration: &Declaration) -> bool {
+        declaration.is_const && self.at_top()
+    }
+
     /// The type with its dimensions. The length of `[]` is the number of values in the list.
-    fn complete(&mut self, ty: &Type, declarator: &Declarator) -> Checked<Type> {
+    fn complete(&mut self, declaration: &Declaration, ty: &Type, declarator: &Declarator) -> Checked<Type> {
         if let ([None, inner @ ..], Some(Init::List(list, span))) = (&declarator.dims[..], &declarator.init) {
             let inner = Declarator { dims: inner.to_vec(), ..declarator.clone() };
             if list.is_empty() {
@@ -81,7 +87,9 @@ impl Checker<'_> {
                 return self.fail(error.help("write at least one value"));
             }
             let element = self.with_dims(ty.clone(), &inner)?;
-            return Ok(element.array(std::iter::once(list.len() as u32)));
+            let base = if declaration.is_static || self.is_table(declaration) { Base::Static } else { Base::Local };
+            let elements = self.elements_in(&element, list, base)?;
+            return Ok(element.array(std::iter::once(elements)));
         }
         self.with_dims(ty.clone(), declarator)
     }
@@ -132,7 +140,8 @@ impl Checker<'_> {
         }
         self.statics.resize(end as usize, 0);
         if let Some(init) = &declarator.init {
-            self.static_init(offset, &ty, init)?;
+            let to = Location { base: Base::Static, offset, indices: Vec::new(), ty: ty.clone(), is_const: false };
+            self.static_init(&to, init)?;
         }
         let variable = Variable { base: Base::Static, offset, ty, is_const: declaration.is_const };
         self.declare_here(name, Symbol::Variable(variable));
@@ -159,7 +168,7 @@ impl Checker<'_> {
                 let offset = self.local(&ty, is_const, declarator)?;
                 body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
                 let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
-                self.local_list(&target, list, *span, body)
+                self.list(&target, list, *span, body)
             }
             None => {
                 let offset = self.local(&ty, is_const, declarator)?;

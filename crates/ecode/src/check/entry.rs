@@ -6,15 +6,18 @@ use super::scope::{Symbol, Variable};
 use super::types::{Struct, Type, round_up};
 use super::{Checked, Checker, Frame};
 use crate::ast::{Function, Parameter, Stmt, StmtKind, Text};
-use crate::diagnostics::{Diagnostic, Diagnostics, Span};
+use crate::diagnostics::{Diagnostic, Diagnostics, Span, Warnings};
 use crate::environment::Environment;
 use crate::hir::{self, Base, Place, Program};
 use crate::parser::Failed;
 
-/// Checks a text and returns its program.
-pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<Program, Diagnostics> {
+/// Checks a text and returns its program and its warnings.
+pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<(Program, Warnings), Diagnostics> {
     let mut checker = Checker::new(text, env);
-    checker.program(tree).map_err(|Failed| checker.sink.finish(text))
+    match checker.program(tree) {
+        Ok(program) => Ok((program, checker.warnings.finish_warnings(text))),
+        Err(Failed) => Err(checker.sink.finish(text)),
+    }
 }
 
 impl Checker<'_> {

@@ -100,6 +100,7 @@ impl Checker<'_> {
     }
 
     fn binary(&mut self, op: Operator, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
+        self.warn_grouping(op, sign, left, right);
         // Both sides are checked even if the left side is wrong, so that one run reports two errors.
         let (a, b) = (self.number(left), self.number(right));
         let (a, b) = (a?, b?);

@@ -28,6 +28,7 @@ pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostic
     }
     for statement in &tree.statements {
         match &statement.kind {
+            StmtKind::Declare(declaration) if declaration.announces() => {}
             StmtKind::Declare(declaration) if declaration.declarators.is_empty() => {
                 if let Ok(Some(Type::Struct(structure))) = checker.any_type(&declaration.ty) {
                     members += structure.total_members;

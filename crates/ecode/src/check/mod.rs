@@ -20,6 +20,7 @@ mod stmt;
 mod switch;
 mod turns;
 pub(crate) mod types;
+mod warn;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -83,6 +84,7 @@ struct Checker<'a> {
     text: &'a str,
     env: &'a Environment,
     sink: Sink,
+    warnings: Sink,
     /// Byte offset at which each line starts.
     lines: Vec<u32>,
     scopes: Scopes,
@@ -111,6 +113,7 @@ impl<'a> Checker<'a> {
             text,
             env,
             sink: Sink::default(),
+            warnings: Sink::default(),
             lines,
             scopes: Scopes::new(),
             input: None,

@@ -208,6 +208,10 @@ impl Checker<'_> {
         let is_function = self.functions.contains_key(name) || super::builtin::is_builtin(name);
         let is_member = self.input.as_ref().is_some_and(|input| input.member(name).is_some());
         let help = match near {
+            _ if matches!(name, "NULL" | "nullptr") => {
+                "E-code has no pointers: compare a number with 0, or keep a flag beside the value".to_owned()
+            }
+            _ if matches!(name, "true" | "false") => format!("write `{}`", i32::from(name == "true")),
             _ if self.text_locals.contains(name) => {
                 format!("it is a local of the statements: pass it as a parameter, or declare it `static … {name};`")
             }

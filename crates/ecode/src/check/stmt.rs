@@ -48,17 +48,39 @@ impl Checker<'_> {
             StmtKind::Define(name, value) => self.define(name, value),
             StmtKind::Block(statements) => self.block(statements, body),
             StmtKind::If { condition, then, otherwise } => {
-                let condition = self.number(condition);
-                let then = self.inner(then);
-                let otherwise = otherwise.as_deref().map_or_else(Vec::new, |otherwise| self.inner(otherwise));
-                push_if(condition?, then, otherwise, body);
+                self.selection(|checker| checker.if_statement(condition, then, otherwise.as_deref(), body))?;
             }
             StmtKind::Loop { .. } => self.loop_statement(statement, body)?,
-            StmtKind::Switch { keyword, value, sections } => self.switch(*keyword, value, sections, body)?,
+            StmtKind::Switch { keyword, value, sections } => {
+                self.selection(|checker| checker.switch(*keyword, value, sections, body))?;
+            }
             StmtKind::Break => self.break_statement(statement.span, body)?,
             StmtKind::Continue => self.continue_statement(statement.span, body)?,
             StmtKind::Return(value) => self.return_statement(value.as_ref(), statement.span, body)?,
         }
+        Ok(())
+    }
+
+    /// Checks an `if` or a `switch` in its own scope (C11 6.8.4): a type in its condition is not visible after it.
+    fn selection(&mut self, check: impl FnOnce(&mut Self) -> Checked<()>) -> Checked<()> {
+        self.scopes.enter();
+        let checked = check(self);
+        self.scopes.leave();
+        checked
+    }
+
+    fn if_statement(
+        &mut self,
+        condition: &Expr,
+        then: &Stmt,
+        otherwise: Option<&Stmt>,
+        body: &mut Vec<hir::Stmt>,
+    ) -> Checked<()> {
+        let condition = self.condition(condition);
+        self.warn_empty_branch(then);
+        let then = self.inner(then);
+        let otherwise = otherwise.map_or_else(Vec::new, |otherwise| self.inner(otherwise));
+        push_if(condition?, then, otherwise, body);
         Ok(())
     }
 
@@ -72,6 +94,7 @@ impl Checker<'_> {
             let error = Diagnostic::new(*sign, "this comparison has no effect", "compares two values");
             return self.fail(error.help("write `=` to assign"));
         }
+        self.warn_without_effect(expr);
         let effect = self.effect(expr)?;
         if known(&effect).is_none() {
             body.push(hir::Stmt::Expr(effect));
@@ -121,7 +144,7 @@ impl Checker<'_> {
         if let Some(first) = first {
             self.statement(first, body);
         }
-        let checked = condition.as_ref().map(|condition| self.number(condition)).transpose();
+        let checked = condition.as_ref().map(|condition| self.condition(condition)).transpose();
         self.frame.around.push(Around::Loop);
         let repeated = self.inner(repeated);
         self.frame.around.pop();

@@ -45,6 +45,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("pid_t", "int"),
 ];
 
+/// Words of C that say how a variable is stored or accessed. They have no meaning here.
+const STORAGE_WORDS: &[&str] =
+    &["_Atomic", "_Thread_local", "auto", "extern", "inline", "register", "restrict", "volatile"];
+
 const TYPE_WORDS: &[&str] = &[
     "char", "const", "double", "enum", "float", "int", "long", "short", "signed", "static", "struct", "typedef",
     "union", "unsigned", "void",
@@ -78,10 +82,20 @@ impl Parser<'_> {
                 let word = token.span.of(self.text);
                 let known = STDINT.iter().any(|(name, _)| *name == word);
                 let elsewhere = ELSEWHERE.iter().any(|(name, _)| *name == word);
+                if STORAGE_WORDS.contains(&word) && self.type_word_after(more + 1) {
+                    return true;
+                }
                 // A variable may have the name `bool`, but two names in a row are always a declaration.
                 known || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
             }
             _ => false,
+        }
+    }
+
+    fn type_word_after(&self, more: usize) -> bool {
+        match self.kind_after(more) {
+            TokenKind::Keyword(word) => TYPE_WORDS.contains(&word),
+            kind => kind == TokenKind::Name,
         }
     }
 
@@ -98,11 +112,16 @@ impl Parser<'_> {
                 TokenKind::Keyword("void") => kind = Some(TypeKind::Void),
                 TokenKind::Keyword("struct") => {
                     kind = Some(self.structure()?);
+                    self.expect_end_of_definition("structure")?;
                     continue;
                 }
                 TokenKind::Keyword("enum") => {
                     kind = Some(self.enumeration()?);
+                    self.expect_end_of_definition("enumeration")?;
                     continue;
+                }
+                TokenKind::Name if kind.is_none() && STORAGE_WORDS.contains(&self.span().of(self.text)) => {
+                    self.refuse_storage_word();
                 }
                 TokenKind::Keyword(word @ ("float" | "double")) => {
                     self.refuse_floating(word);
@@ -134,6 +153,32 @@ impl Parser<'_> {
         self.fail(
             error.help("the types are char, short, int, long (each also unsigned), int8_t to uint64_t and struct NAME"),
         )
+    }
+
+    /// After the brace that ends a definition: reports a missing `;` if the next line begins something else.
+    fn expect_end_of_definition(&mut self, what: &str) -> Parsed<()> {
+        let is_definition = self.last_span().of(self.text) == "}";
+        let begins_another = match self.kind() {
+            TokenKind::Keyword(_) | TokenKind::Define | TokenKind::End => true,
+            TokenKind::Name => self.kind_after(1) == TokenKind::Punct("(") || self.type_follows(0),
+            _ => false,
+        };
+        if !(is_definition && begins_another && self.starts_new_line()) {
+            return Ok(());
+        }
+        let found = self.found();
+        let message = format!("`;` is missing after the {what}");
+        let error = Diagnostic::new(self.last_span().after(), message, format!("expected `;`, found {found}"));
+        self.fail(error.help("write `};` at its end"))
+    }
+
+    fn refuse_storage_word(&mut self) {
+        let word = self.span().of(self.text);
+        let error = Diagnostic::new(self.span(), format!("`{word}` is not supported"), "not part of E-code");
+        self.report(error.help(match word {
+            "volatile" | "_Atomic" => "remove it: every access happens; `attr.NAME += …` is atomic",
+            _ => "remove it: a variable is local to its block, or `static`",
+        }));
     }
 
     fn refuse_floating(&mut self, word: &str) {
@@ -281,6 +326,9 @@ impl Parser<'_> {
         }
         let mut list = Vec::new();
         while !self.at_punct("}") {
+            if self.at_punct(".") || self.at_punct("[") {
+                return self.fail_designated();
+            }
             list.push(self.nested(Self::init)?);
             if !self.take_punct(",") {
                 break;
@@ -290,10 +338,19 @@ impl Parser<'_> {
         Ok(Init::List(list, self.since(start)))
     }
 
+    fn fail_designated<T>(&mut self) -> Parsed<T> {
+        let error = Diagnostic::new(
+            self.span(),
+            "a list of values cannot name the members or elements that it sets",
+            "a designated value",
+        );
+        self.fail(error.help("write the values in the order of the declaration, or assign the members one by one"))
+    }
+
     /// Parses the names after the head of a declaration.
     pub(super) fn declaration(&mut self, head: Head) -> Parsed<Declaration> {
         let Head { is_static, is_const, ty } = head;
-        let alone = matches!(ty.kind, TypeKind::Struct { members: Some(_), .. } | TypeKind::Enum { .. });
+        let alone = matches!(ty.kind, TypeKind::Struct { .. } | TypeKind::Enum { .. });
         let declarators = if alone && self.at_punct(";") { Vec::new() } else { self.declarators(true)? };
         self.expect(";", "after the declaration")?;
         Ok(Declaration { is_static, is_const, ty, declarators })
@@ -323,6 +380,9 @@ impl Parser<'_> {
             self.advance();
         }
         while !self.at_punct(")") {
+            if self.kind() == TokenKind::Name && matches!(self.kind_after(1), TokenKind::Punct("," | ")")) {
+                return self.fail_without_type();
+            }
             let ty = self.type_name()?;
             list.push(Parameter { ty, declarator: self.declarator(false)? });
             if !self.take_punct(",") {
@@ -339,10 +399,22 @@ impl Parser<'_> {
         Ok(list)
     }
 
+    /// The parameter of a definition in the style of K&R, or a parameter whose type is missing.
+    fn fail_without_type<T>(&mut self) -> Parsed<T> {
+        let name = self.span().of(self.text);
+        let error = Diagnostic::new(self.span(), format!("the parameter `{name}` has no type"), "expected a type");
+        self.fail(error.help(format!("write the types inside the parentheses: `(int {name}, …)`")))
+    }
+
     /// Parses the rest of a `#define`: a name and one value, up to the end of the line.
     pub(super) fn define(&mut self) -> Parsed<(Ident, Expr)> {
         self.advance();
         let name = self.name("the constant's name")?;
+        if self.at_punct("(") && self.span().start == name.span.end {
+            let error = Diagnostic::new(self.span(), format!("the macro `{}` has parameters", name.name), "parameters");
+            let help = format!("write a function, `long {}(long x) {{ return …; }}`: it is as fast", name.name);
+            return self.fail(error.help(help));
+        }
         let value = self.unary()?;
         if self.kind() != TokenKind::LineEnd {
             let error = Diagnostic::new(self.span(), "the value of `#define` must be a single value", "unexpected");

@@ -49,3 +49,14 @@ int f(int x) { int g(int y) { return y; } return x; }
 //// a function without a body
 int f(int x);
 return f(1);
+//// volatile and its like
+volatile int a;
+static volatile int b;
+extern long c;
+register int d;
+//// a definition in the style of K&R
+int add(a, b) int a, b; { return a + b; }
+//// a designated member
+struct point { int x, y; } p = {.x = 1};
+//// a designated element
+int table[4] = {[2] = 1};

@@ -66,8 +66,14 @@ int a = (p = q, 1);
 struct point { int x; } p = 3;
 //// a list with too many values
 int table[2] = {1, 2, 3};
-//// a number in place of a nested list
-struct point { int x; int y[2]; } p = {1, 2};
+//// too many values without inner braces
+struct point { int x; int y[2]; } p = {1, 2, 3, 4};
+//// a number in place of a list
+int table[2] = 3;
+//// a null pointer
+return input.len == NULL;
+//// true
+return input.len == true;
 //// a number initialised with two values
 int a = {1, 2};
 //// a conversion to a structure
