@@ -142,7 +142,6 @@ impl Call<'_> {
                 let at = self.locate(place, f)?.checked()?;
                 self.memory(place.base)[at..][..*bytes as usize].fill(0);
             }
-            Stmt::Copy { to, from, bytes } => self.copy(to, from, *bytes as usize, f)?,
         }
         Ok(Flow::Next)
     }
@@ -215,6 +214,10 @@ impl Call<'_> {
                 self.set(place.base, at, place.ty, value);
                 if *post { former } else { value }
             }
+            ExprKind::Copy { to, from, bytes } => {
+                self.copy(to, from, *bytes as usize, f)?;
+                0
+            }
             ExprKind::Attr(number) => self.attributes[*number as usize],
             ExprKind::SetAttr(number, value) => {
                 let value = self.eval(value, f)?;
@@ -284,6 +287,7 @@ impl Call<'_> {
             Base::Output => self.layout.output,
             Base::Static => 0,
             Base::Local => self.layout.functions[f],
+            Base::Frame(function) => self.layout.functions[function.0 as usize],
         };
         let mut located = Located { at: (base + place.offset) as usize, fault: None };
         for index in &place.indices {

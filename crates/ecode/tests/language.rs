@@ -652,6 +652,188 @@ mod declarations {
     }
 }
 
+mod typedefs {
+    use super::*;
+
+    #[test]
+    fn a_typedef_names_any_type() {
+        let text = "typedef unsigned char byte, *_; ";
+        assert!(compile(text, &Environment::default()).is_err(), "pointers stay refused");
+        assert_eq!(verdict("typedef unsigned char byte; byte b = 300; return b + (byte)257 + sizeof(byte);"), 46);
+        assert_eq!(verdict("typedef struct { int x, y; } point; point p = {3, 4}; return p.x * 10 + p.y;"), 34);
+        let text = "typedef struct node { int v; } node; struct node a = {5}; node b = a; return b.v;";
+        assert_eq!(verdict(text), 5);
+        assert_eq!(verdict("typedef int row[4]; row table[3]; return sizeof(row) * 100 + sizeof table;"), 1648);
+        assert_eq!(verdict("typedef enum { RED, GREEN } colour; colour c = GREEN; return c;"), 1);
+        assert_eq!(verdict("typedef long number; typedef number other; other n = -1; return n;"), -1);
+    }
+
+    #[test]
+    fn a_typedef_is_visible_in_functions_and_their_heads() {
+        let text = "typedef long number; number twice(number x) { number y = x; return y * 2; } return twice(21);";
+        assert_eq!(verdict(text), 42);
+        assert_eq!(verdict("int f(void) { typedef char small; return (small)300; } return f();"), 44);
+    }
+
+    #[test]
+    fn a_variable_hides_a_typedef_in_its_block() {
+        assert_eq!(
+            verdict("typedef int t; { int t = 3; t = (t) + 4; if (t != 7) return 0; } t x = (t)2; return x;"),
+            2
+        );
+        assert_eq!(verdict("typedef int t; int f(int t) { return (t) - 1; } return f(5);"), 4);
+        assert_eq!(verdict("typedef int t; struct s { int t; } a = {6}; return a.t;"), 6);
+    }
+}
+
+mod records {
+    use super::*;
+
+    const POINT: &str = "typedef struct point { int x; char c[3]; long y; } point;";
+
+    #[track_caller]
+    fn gives(text: &str, expected: i64) {
+        assert_eq!(verdict(&format!("{POINT} {text}")), expected, "{text}");
+    }
+
+    #[test]
+    fn functions_take_and_return_structures() {
+        gives("point make(int x, long y) { point p = {x, {1, 2, 3}, y}; return p; } return make(3, 4).y;", 4);
+        gives("long sum(point p) { p.x += 1; return p.x + p.y; } point p = {1, {0}, 5}; return sum(p) * 10 + p.x;", 71);
+        let text = "point move(point p, int by) { p.x += by; return p; } long f(point p) { return p.x; }
+            point p = {1}; return f(move(move(p, 2), 3)) * 10 + p.x;";
+        gives(text, 61);
+        gives("point zero(int x) { if (x) { point p = {7}; return p; } } return zero(1).x * 10 + zero(0).x;", 70);
+    }
+
+    #[test]
+    fn arguments_are_evaluated_from_left_to_right() {
+        let text = "static point p; int change(int x) { p.x = x; return x; }
+            long f(point a, int b, point c) { return a.x * 100 + b * 10 + c.x; }
+            p.x = 1; return f(p, change(5), p);";
+        gives(text, 155);
+        let text = "point next(point p) { p.x++; return p; } long f(point a, point b) { return a.x * 10 + b.x; }
+            point p = {1}; return f(next(p), next(next(p)));";
+        gives(text, 23);
+        let text =
+            "int one(point p) { return p.x; } long f(point a, int b, point c) { return a.x * 100 + b * 10 + c.x; }
+            point a = {1}, b = {2}, c = {3}; return f(a, one(b) + f(c, 0, a), c);";
+        gives(text, 3133);
+    }
+
+    #[test]
+    fn structures_are_values_in_expressions() {
+        gives("point a = {1}, b = {2}, c; int i = 0; c = (i++, b); return c.x * 10 + i;", 21);
+        gives("point a = {1}, b = {2}, c; c = a = b; return c.x * 10 + a.x;", 22);
+        gives("point a = {1}, b = {2}; int n = 5; return (n > 3 ? a : b).x * 10 + (n > 7 ? a : b).x;", 12);
+        gives("point a = {1}, b = {2}; return (a = b, a).x * 10 + (a.x = 7, b = a).x;", 27);
+        gives("point t[3]; point a = {4}; int i = 0; t[i++] = t[i++] = a; return i * 100 + t[0].x * 10 + t[1].x;", 244);
+        gives("point a = {4, {5, 6, 7}}; int i = 1; return (i, a).c[i];", 6);
+    }
+
+    #[test]
+    fn a_part_of_a_result_is_not_a_variable() {
+        let text = format!("{POINT} point f(int x) {{ point p; return p; }} f(1).x = 3;");
+        let said = compile(&text, &Environment::default()).unwrap_err().to_string();
+        assert!(said.contains("a value is assigned to a part of a result"), "{said}");
+    }
+}
+
+mod strings {
+    use super::*;
+
+    #[test]
+    fn a_string_initialises_an_array_of_characters() {
+        assert_eq!(verdict("char a[] = \"abc\"; return sizeof a * 1000 + a[0] + a[3];"), 4097);
+        assert_eq!(verdict("static const char a[6] = \"a\\n\" \"\\x41\"; return a[1] * 100 + a[2] + a[5];"), 1065);
+        assert_eq!(verdict("char a[3] = \"abc\"; return a[2];"), 99, "without the zero at its end, as in C");
+        assert_eq!(verdict("struct { int n; char name[8]; } t[] = {{1, \"x\"}, 2, \"yz\"}; return t[1].name[1];"), 122);
+        assert_eq!(verdict("char a[8] = {\"abc\"}; return a[2] + a[7];"), 99);
+    }
+
+    #[test]
+    fn strings_are_compared_and_measured_within_their_arrays() {
+        let texts = ["", "a", "ab", "abc", "abd", "b", "abcdefg"];
+        for a in texts {
+            for b in texts {
+                let text = format!("char a[7] = \"{a}\"; char b[9] = \"{b}\"; return strcmp(a, b);");
+                assert_eq!(verdict(&text).signum(), a.cmp(b) as i64, "{a} {b}");
+                let text = format!("char a[7] = \"{a}\"; return strncmp(a, \"{b}\", 2);");
+                let head = |text: &str| text[..text.len().min(2)].to_owned();
+                assert_eq!(verdict(&text).signum(), head(a).cmp(&head(b)) as i64, "{a} {b}");
+            }
+            assert_eq!(verdict(&format!("char a[7] = \"{a}\"; return strlen(a);")), a.len() as i64);
+        }
+        assert_eq!(verdict("return strlen(\"abc\") * 10 + strcmp(\"x\", \"x\");"), 30);
+        assert_eq!(verdict("unsigned char a[2] = {200}; char b[2] = {100}; return strcmp(a, b);"), 100);
+    }
+
+    #[test]
+    fn a_copy_is_cut_at_the_end_of_its_array() {
+        let text = "char a[4] = \"....\"; strcpy(a, \"hello\"); return strcmp(a, \"hel\") == 0 && a[3] == 0;";
+        assert_eq!(verdict(text), 1);
+        let text = "char a[8] = \".......\"; strcpy(a, \"hi\"); return strlen(a) * 100 + (a[4] == '.');";
+        assert_eq!(verdict(text), 201);
+        let text = "struct { char n[4]; } t[2] = {{\"ab\"}}; int i = 0; strcpy(t[i + 1].n, t[i++].n);
+            return i * 10 + strlen(t[1].n);";
+        assert_eq!(verdict(text), 12);
+    }
+}
+
+mod random_numbers {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_posix() {
+        let text = "srand48(42); long a = lrand48(), b = mrand48(); return a * 4 + (b & 3);";
+        // x = (0x5deece66d x + 11) mod 2^48, from 42 * 65536 + 0x330e.
+        let next = |x: u64| (x.wrapping_mul(0x5_deec_e66d) + 11) & ((1 << 48) - 1);
+        let first = next((42 << 16) + 0x330e);
+        let second = next(first);
+        assert_eq!(verdict(text), (first >> 17) as i64 * 4 + ((second >> 16) & 3) as i64);
+        assert_eq!(first >> 17, 1_598_855_263, "glibc's first number after srand48(42)");
+    }
+
+    #[test]
+    fn each_handler_continues_its_own_sequence() {
+        let mut first = engine("return lrand48();");
+        let mut second = engine("return lrand48();");
+        let call = |engine: &mut Interpreter| engine.call(&[], &CallContext::default(), &mut |_| ()).unwrap();
+        let numbers: Vec<i64> = (0..50).map(|_| call(&mut first)).collect();
+        assert_eq!(numbers, (0..50).map(|_| call(&mut second)).collect::<Vec<_>>());
+        assert!(numbers.iter().all(|number| (0..1 << 31).contains(number)));
+        assert!(numbers.windows(2).all(|pair| pair[0] != pair[1]), "{numbers:?}");
+    }
+}
+
+mod lengths {
+    use super::*;
+
+    const INPUT: &str = "struct input { int n; int value[n <= 3]; };";
+
+    fn answer(body: &str, event: &[i32]) -> Result<i64, Fault> {
+        let program = program(&format!("{INPUT} {body}"));
+        Interpreter::new(&program, Limits::default()).call(&ints(event), &CallContext::default(), &mut |_| ())
+    }
+
+    #[test]
+    fn the_length_of_an_array_can_be_a_member_before_it() {
+        let sum = "long sum; for (int i = 0; i < input.n; i++) sum += input.value[i]; return sum;";
+        assert_eq!(answer(sum, &[2, 10, 20, 30]), Ok(30));
+        assert_eq!(answer(sum, &[0, 10, 20, 30]), Ok(0));
+        assert_eq!(answer(sum, &[3, 10, 20, 30]), Ok(60));
+        let fault = Err(Fault { kind: FaultKind::Index, line: 1 });
+        assert_eq!(answer(sum, &[4, 10, 20, 30]), fault, "beyond the largest length");
+        assert_eq!(answer("return input.value[1];", &[2, 10, 20, 30]), Ok(20));
+        assert_eq!(answer("return input.value[1];", &[1, 10, 20, 30]), fault, "beyond the present length");
+        assert_eq!(answer("return input.value[0];", &[-1, 10, 20, 30]), fault);
+        assert_eq!(answer("return sizeof input;", &[0; 4]), Ok(16), "always the largest length");
+        let text = "struct s { unsigned char n; int v[n <= 2 * 2][2]; } a[2]; a[1].n = 3; int i = 1;
+            a[i].v[2][1] = 5; return a[i].v[i + 1][i];";
+        assert_eq!(verdict(text), 5);
+    }
+}
+
 mod warnings {
     use super::*;
     use qfabric_ecode::compile_with_warnings;

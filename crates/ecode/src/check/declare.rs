@@ -6,15 +6,18 @@ use super::expr::Value;
 use super::fold::cast;
 use super::place::Location;
 use super::scope::{Symbol, Variable};
-use super::types::{Type, round_up};
-use super::{Checked, Checker, MAX_STATICS};
-use crate::ast::{Declaration, Declarator, Expr, Init, TypeKind};
+use super::types::Type;
+use super::{Checked, Checker};
+use crate::ast::{Declaration, Declarator, Expr, ExprKind, Init, TypeKind};
 use crate::diagnostics::Diagnostic;
 use crate::hir::{self, Base, Stmt};
 
 impl Checker<'_> {
     /// A declaration in a block, or between the statements of the text.
     pub(super) fn declaration(&mut self, declaration: &Declaration, body: &mut Vec<Stmt>) {
+        if declaration.is_typedef {
+            return self.typedef(declaration);
+        }
         let Ok(ty) = self.declared_type(declaration) else {
             // The names are declared anyway, so that their uses cause no further errors.
             return self.declare_unknown(declaration);
@@ -91,6 +94,11 @@ impl Checker<'_> {
             let elements = self.elements_in(&element, list, base)?;
             return Ok(element.array(std::iter::once(elements)));
         }
+        if let ([None], Some(Init::Value(Expr { kind: ExprKind::Text(text), .. }))) =
+            (&declarator.dims[..], &declarator.init)
+        {
+            return Ok(ty.clone().array(std::iter::once(text.len() as u32 + 1)));
+        }
         self.with_dims(ty.clone(), declarator)
     }
 
@@ -126,21 +134,9 @@ impl Checker<'_> {
 
     fn static_variable(&mut self, declaration: &Declaration, ty: Type, declarator: &Declarator) -> Checked<()> {
         let name = &declarator.name;
-        let offset = round_up(self.statics.len() as u32, ty.align());
-        let end = offset.saturating_add(ty.size());
-        if end > MAX_STATICS {
-            let message = format!(
-                "`{}` needs {} bytes, but {} of {MAX_STATICS} are already in use",
-                name.name,
-                ty.size(),
-                self.statics.len()
-            );
-            let error = Diagnostic::new(name.span, message, "too large for the persistent variables");
-            return self.fail(error.help("make arrays smaller"));
-        }
-        self.statics.resize(end as usize, 0);
+        let offset = self.allocate_static(ty.size(), ty.align(), &format!("`{}`", name.name), name.span)?;
         if let Some(init) = &declarator.init {
-            let to = Location { base: Base::Static, offset, indices: Vec::new(), ty: ty.clone(), is_const: false };
+            let to = Location::at(Base::Static, offset, ty.clone(), false);
             self.static_init(&to, init)?;
         }
         let variable = Variable { base: Base::Static, offset, ty, is_const: declaration.is_const };
@@ -158,16 +154,22 @@ impl Checker<'_> {
         // In C a name is visible in its own initialiser. Here it is not visible, because reading it there is
         // always a mistake.
         match &declarator.init {
+            Some(init @ Init::Value(value)) if ty.is_text() && value.is_text() => {
+                let offset = self.local(&ty, is_const, declarator)?;
+                body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
+                let target = Location::at(Base::Local, offset, ty, false);
+                self.list(&target, std::slice::from_ref(init), value.span, body)
+            }
             Some(Init::Value(value)) => {
                 let value = self.value(value)?;
                 let offset = self.local(&ty, is_const, declarator)?;
-                let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
+                let target = Location::at(Base::Local, offset, ty, false);
                 self.store_whole(target, value, declarator, body)
             }
             Some(Init::List(list, span)) => {
                 let offset = self.local(&ty, is_const, declarator)?;
                 body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
-                let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
+                let target = Location::at(Base::Local, offset, ty, false);
                 self.list(&target, list, *span, body)
             }
             None => {

@@ -9,7 +9,6 @@ use super::{Checked, Checker};
 use crate::ast::{Expr, ExprKind, Operator, UnaryOp};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp};
-use crate::parser::Failed;
 
 /// The result of an expression.
 #[derive(Debug)]
@@ -24,7 +23,13 @@ pub(super) enum Value {
 impl Checker<'_> {
     /// Checks an expression that must yield a number.
     pub(super) fn number(&mut self, expr: &Expr) -> Checked<hir::Expr> {
-        match self.value(expr)? {
+        let value = self.value(expr)?;
+        self.as_number(value, expr)
+    }
+
+    /// The number of a checked expression.
+    pub(super) fn as_number(&mut self, value: Value, expr: &Expr) -> Checked<hir::Expr> {
+        match value {
             Value::Number(number) => Ok(number),
             Value::Nothing(_) => {
                 let message = format!("`{}` has no value", self.quote(expr.span));
@@ -48,27 +53,23 @@ impl Checker<'_> {
         match &expr.kind {
             ExprKind::Step { add, operand, .. } => self.step(*add, false, operand, expr.span),
             ExprKind::Comma(first, second) => Ok(fold::comma(self.effect(first)?, self.effect(second)?)),
-            _ => match self.value(expr)? {
-                Value::Number(number) | Value::Nothing(number) => Ok(number),
-                Value::Whole(_) => Ok(constant(0, Scalar::I32)),
-            },
+            ExprKind::Assign(None, _, left, right) => Ok(effect_of(self.assign(left, right, false)?)),
+            _ => self.value(expr).map(effect_of),
         }
     }
 
     pub(super) fn value(&mut self, expr: &Expr) -> Checked<Value> {
         let number = match &expr.kind {
             ExprKind::Int(value, ty) => constant(*value, *ty),
+            ExprKind::Text(text) => return self.text_constant(text, expr.span).map(Value::Whole),
             ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => return self.read(expr),
             ExprKind::Unary(op, operand) => self.unary(*op, operand)?,
             ExprKind::Binary(op, sign, left, right) => self.binary(*op, *sign, left, right)?,
-            ExprKind::Assign(None, _, left, right) => self.assign(left, right, expr.span)?,
+            ExprKind::Assign(None, _, left, right) => return self.assign(left, right, true),
             ExprKind::Assign(Some(op), sign, left, right) => self.update(*op, *sign, left, right)?,
             ExprKind::Step { add, post, operand } => self.step(*add, *post, operand, expr.span)?,
-            ExprKind::Conditional(condition, yes, no) => {
-                let condition = self.number(condition)?;
-                fold::select(condition, self.number(yes)?, self.number(no)?)
-            }
-            ExprKind::Comma(first, second) => fold::comma(self.effect(first)?, self.number(second)?),
+            ExprKind::Conditional(condition, yes, no) => return self.conditional(condition, yes, no, expr.span),
+            ExprKind::Comma(first, second) => return self.comma(first, second),
             ExprKind::Call(name, arguments) => return self.call(name, arguments, expr.span),
             ExprKind::Cast(ty, operand) => return self.conversion(ty, operand),
             ExprKind::SizeofType(ty) => {
@@ -124,37 +125,37 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn assign(&mut self, left: &Expr, right: &Expr, span: Span) -> Checked<hir::Expr> {
+    fn comma(&mut self, first: &Expr, second: &Expr) -> Checked<Value> {
+        let first = self.effect(first)?;
+        Ok(match self.value(second)? {
+            Value::Number(number) => Value::Number(fold::comma(first, number)),
+            Value::Nothing(effect) => Value::Nothing(fold::comma(first, effect)),
+            Value::Whole(location) => Value::Whole(location.after(first)),
+        })
+    }
+
+    /// `a = b`. If `used` is false, the result is only evaluated for its effect.
+    fn assign(&mut self, left: &Expr, right: &Expr, used: bool) -> Checked<Value> {
         let (target, value) = (self.target(left), self.value(right));
         let (target, value) = (target?, value?);
         match (target, value) {
             (Target::Memory(location), Value::Number(value)) => match location.ty {
-                Type::Scalar(ty) => Ok(store(location, ty, value)),
+                Type::Scalar(ty) => Ok(Value::Number(store(location, ty, value))),
                 _ => self.fail_kinds(left, right, &location.ty.to_string(), "a number"),
             },
             (Target::Attribute(number), Value::Number(value)) => {
                 let value = Box::new(cast(value, Scalar::I64));
-                Ok(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 })
+                Ok(Value::Number(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 }))
             }
             (Target::Memory(location), Value::Whole(whole)) => match location.ty {
                 Type::Scalar(ty) => self.fail_kinds(left, right, ty.c_name(), &article(&whole.ty)),
-                _ => self.fail_copy(span),
+                _ => self.assign_record(location, whole, (left.span, right.span), used).map(Value::Whole),
             },
             (Target::Attribute(_), Value::Whole(whole)) => {
                 self.fail_kinds(left, right, "attribute (a `long`)", &article(&whole.ty))
             }
-            (_, Value::Nothing(_)) => self.number(right),
+            (_, Value::Nothing(_)) => self.number(right).map(Value::Number),
         }
-    }
-
-    fn fail_copy<T>(&mut self, span: Span) -> Checked<T> {
-        let error = Diagnostic::new(
-            span,
-            "a structure can only be copied by a separate statement",
-            "not allowed inside an expression",
-        );
-        let written = self.quote(span);
-        self.fail(error.help(format!("write the copy as a statement before this one: `{written};`")))
     }
 
     fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
@@ -203,28 +204,13 @@ impl Checker<'_> {
             }
         }
     }
+}
 
-    fn call(&mut self, name: &crate::ast::Ident, arguments: &[Expr], span: Span) -> Checked<Value> {
-        if self.broken.contains(&name.name) {
-            return Err(Failed);
-        }
-        let Some(signature) = self.functions.get(&name.name).cloned() else {
-            return self.builtin(name, arguments, span).map(Value::Number);
-        };
-        let mut values = Vec::new();
-        for (argument, (_, ty)) in arguments.iter().zip(&signature.parameters) {
-            values.push(self.number(argument).map(|value| cast(value, *ty)));
-        }
-        if arguments.len() != signature.parameters.len() {
-            let taken: Vec<&str> = signature.parameters.iter().map(|(name, _)| name.as_str()).collect();
-            let message = arity(&name.name, &taken, arguments.len());
-            let error = Diagnostic::new(span, message, "wrong number of arguments");
-            return self.fail(error.related(signature.head, "declared here"));
-        }
-        let values = values.into_iter().collect::<Checked<Vec<_>>>()?;
-        let ty = signature.result.unwrap_or(Scalar::I32);
-        let call = hir::Expr { kind: hir::ExprKind::Call(signature.id, values), ty };
-        Ok(if signature.result.is_some() { Value::Number(call) } else { Value::Nothing(call) })
+/// The effect of an expression whose value is not used.
+fn effect_of(value: Value) -> hir::Expr {
+    match value {
+        Value::Number(number) | Value::Nothing(number) => number,
+        Value::Whole(location) => location.before.map_or_else(|| constant(0, Scalar::I32), |before| *before),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Lists of initial values: `{1, 2, 3}`, `{{0, 1}, {2, 3}}`. Omitted values are zero. As in C (C11 6.7.9), the
 //! braces around the values of an inner structure or array may be omitted.
 
+use qfabric_types::format::Scalar;
+
 use super::expr::Value;
 use super::fold::{cast, constant};
 use super::place::{Location, article};
 use super::types::Type;
 use super::{Checked, Checker};
-use crate::ast::Init;
+use crate::ast::{Expr, ExprKind, Init};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, Stmt};
 
@@ -22,6 +24,9 @@ struct Values<'i> {
 impl Checker<'_> {
     /// Stores the initial values of a variable that has been cleared: statements for a local, bytes for a static.
     pub(super) fn list(&mut self, to: &Location, list: &[Init], span: Span, body: &mut Vec<Stmt>) -> Checked<()> {
+        if let (true, [Init::Value(Expr { kind: ExprKind::Text(text), .. })]) = (to.ty.is_text(), list) {
+            return self.text_init(to, text, span, body);
+        }
         let mut values = Values { list, taken: 0, checked: None };
         self.fill(to, &mut values, body)?;
         if values.taken < list.len() {
@@ -34,6 +39,9 @@ impl Checker<'_> {
     /// Writes the initial contents of a `static` variable.
     pub(super) fn static_init(&mut self, to: &Location, init: &Init) -> Checked<()> {
         match init {
+            Init::Value(value) if value.is_text() && to.ty.is_text() => {
+                self.list(to, std::slice::from_ref(init), value.span, &mut Vec::new())
+            }
             Init::List(list, span) => self.list(to, list, *span, &mut Vec::new()),
             Init::Value(value) => {
                 let number = self.initial_value(to, value)?;
@@ -50,7 +58,7 @@ impl Checker<'_> {
         }
         // Which values belong to one element depends on their types: check them once to count.
         let (used, most) = (self.frame.used, self.frame.most);
-        let to = Location { base, offset: 0, indices: Vec::new(), ty: element.clone(), is_const: false };
+        let to = Location::at(base, 0, element.clone(), false);
         let mut values = Values { list, taken: 0, checked: None };
         let mut elements = 0;
         while values.taken < list.len() {
@@ -67,6 +75,10 @@ impl Checker<'_> {
             values.taken += 1;
             return Ok(());
         };
+        if to.ty.is_text() && value.is_text() {
+            values.taken += 1;
+            return Ok(());
+        }
         let checked = match values.checked.take() {
             Some(checked) => checked,
             None => self.initial_value(to, value)?,
@@ -98,6 +110,11 @@ impl Checker<'_> {
                     self.list(&place, list, *span, body)?;
                     continue;
                 }
+                Init::Value(Expr { kind: ExprKind::Text(text), span, .. }) if place.ty.is_text() => {
+                    values.taken += 1;
+                    self.text_init(&place, text, *span, body)?;
+                    continue;
+                }
                 Init::Value(value) => value,
             };
             let checked = match values.checked.take() {
@@ -115,8 +132,27 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Initialises an array of characters with a string. As in C, an array may be too short for the zero at the end.
+    fn text_init(&mut self, to: &Location, text: &[u8], span: Span, body: &mut Vec<Stmt>) -> Checked<()> {
+        let room = to.ty.size();
+        if text.len() as u32 > room {
+            let message =
+                format!("a string of {} bytes for {}, which has room for {room}", text.len(), article(&to.ty));
+            return self.fail(Diagnostic::new(span, message, "too long").help("make the array longer"));
+        }
+        if to.base == Base::Static {
+            self.statics[to.offset as usize..][..text.len()].copy_from_slice(text);
+            return Ok(());
+        }
+        let from = self.text_constant(text, span)?;
+        let bytes = room.min(text.len() as u32 + 1);
+        let kind = hir::ExprKind::Copy { to: Box::new(to.clone().place()), from: Box::new(from.place()), bytes };
+        body.push(Stmt::Expr(hir::Expr { kind, ty: Scalar::I32 }));
+        Ok(())
+    }
+
     /// Checks a value. The initial value of a static must be constant.
-    fn initial_value(&mut self, to: &Location, value: &crate::ast::Expr) -> Checked<Value> {
+    fn initial_value(&mut self, to: &Location, value: &Expr) -> Checked<Value> {
         match to.base {
             Base::Static => self.typed_constant(value).map(|(value, ty)| Value::Number(constant(value, ty))),
             _ => self.value(value),

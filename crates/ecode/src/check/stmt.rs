@@ -1,13 +1,12 @@
 //! Statements.
 
-use super::expr::Value;
 use super::fold::{constant, known};
-use super::place::{Location, Target};
+use super::place::Location;
 use super::types::Type;
 use super::{Around, Checked, Checker};
 use crate::ast::{Expr, ExprKind, Operator, Stmt, StmtKind};
 use crate::diagnostics::{Diagnostic, Span};
-use crate::hir::{self, CompareOp, Repetition};
+use crate::hir::{self, Base, CompareOp, Repetition};
 use crate::parser::Failed;
 use qfabric_types::format::Scalar;
 
@@ -85,11 +84,6 @@ impl Checker<'_> {
     }
 
     fn expression_statement(&mut self, expr: &Expr, body: &mut Vec<hir::Stmt>) -> Checked<()> {
-        if let ExprKind::Assign(None, _, left, right) = &expr.kind
-            && let Some((to, from)) = self.whole_assignment(left, right)?
-        {
-            return self.copy(to, from, left.span, right.span, body);
-        }
         if let ExprKind::Binary(Operator::Compare(CompareOp::Eq), sign, ..) = &expr.kind {
             let error = Diagnostic::new(*sign, "this comparison has no effect", "compares two values");
             return self.fail(error.help("write `=` to assign"));
@@ -99,39 +93,6 @@ impl Checker<'_> {
         if known(&effect).is_none() {
             body.push(hir::Stmt::Expr(effect));
         }
-        Ok(())
-    }
-
-    /// Both sides of `a = b` if both are whole structures or arrays.
-    fn whole_assignment(&mut self, left: &Expr, right: &Expr) -> Checked<Option<(Location, Location)>> {
-        let is_name = |expr: &Expr| matches!(expr.kind, ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..));
-        if !(is_name(left) && is_name(right)) {
-            return Ok(None);
-        }
-        let (to, from) = (self.target(left), self.value(right));
-        Ok(match (to?, from?) {
-            (Target::Memory(to), Value::Whole(from)) if !matches!(to.ty, Type::Scalar(_)) => Some((to, from)),
-            _ => None,
-        })
-    }
-
-    /// Copies a whole structure or array to a place of the same type.
-    pub(super) fn copy(
-        &mut self,
-        to: Location,
-        from: Location,
-        to_span: Span,
-        from_span: Span,
-        body: &mut Vec<hir::Stmt>,
-    ) -> Checked<()> {
-        if !to.ty.same(&from.ty) {
-            let message = format!("`{}` cannot be assigned to `{}`", from.ty, to.ty);
-            let error = Diagnostic::new(from_span, message, format!("`{}`", from.ty));
-            let error = if to_span == from_span { error } else { error.related(to_span, format!("`{}`", to.ty)) };
-            return self.fail(error.help("their members or lengths differ: assign the members one by one"));
-        }
-        let bytes = to.ty.size();
-        body.push(hir::Stmt::Copy { to: to.place(), from: from.place(), bytes });
         Ok(())
     }
 
@@ -202,8 +163,13 @@ impl Checker<'_> {
     }
 
     fn return_statement(&mut self, value: Option<&Expr>, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
-        let value = match (value, self.frame.result) {
-            (Some(value), Some(ty)) => Some(super::fold::cast(self.number(value)?, ty)),
+        let value = match (value, self.frame.result.clone()) {
+            (Some(value), Some(Type::Scalar(ty))) => Some(super::fold::cast(self.number(value)?, ty)),
+            (Some(value), Some(ty)) => {
+                let result = Location::at(Base::Local, 0, ty, false);
+                self.return_record(result, value, body)?;
+                None
+            }
             (None, None) => None,
             // The statements of the text may end with or without a verdict.
             (None, Some(_)) if self.frame.is_entry && self.frame.name.is_empty() => None,

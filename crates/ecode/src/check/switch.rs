@@ -106,7 +106,7 @@ impl Checker<'_> {
 }
 
 /// Whether control never continues after these statements.
-fn ends(statements: &[Stmt]) -> bool {
+pub(super) fn ends(statements: &[Stmt]) -> bool {
     statements.last().is_some_and(|last| match &last.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Block(inner) => ends(inner),

@@ -65,8 +65,18 @@ struct Words {
     unsigned: u8,
 }
 
+/// The meaning of declared names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    Members,
+    Parameters,
+    Variables,
+    Types,
+}
+
 /// The storage class, qualifiers and type in front of the declared names.
 pub(super) struct Head {
+    pub is_typedef: bool,
     pub is_static: bool,
     pub is_const: bool,
     pub ty: TypeName,
@@ -86,7 +96,9 @@ impl Parser<'_> {
                     return true;
                 }
                 // A variable may have the name `bool`, but two names in a row are always a declaration.
-                known || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
+                known
+                    || self.typedefs.is_type(word)
+                    || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
             }
             _ => false,
         }
@@ -102,11 +114,12 @@ impl Parser<'_> {
     /// Parses storage class, qualifiers and type.
     pub(super) fn head(&mut self) -> Parsed<Head> {
         let start = self.span();
-        let (mut is_static, mut is_const) = (false, false);
+        let (mut is_static, mut is_const, mut is_typedef) = (false, false, false);
         let mut words = Words::default();
         let mut kind = None;
         loop {
             match self.kind() {
+                TokenKind::Keyword("typedef") => is_typedef = true,
                 TokenKind::Keyword("static") => is_static = true,
                 TokenKind::Keyword("const") => is_const = true,
                 TokenKind::Keyword("void") => kind = Some(TypeKind::Void),
@@ -127,7 +140,7 @@ impl Parser<'_> {
                     self.refuse_floating(word);
                     kind = Some(TypeKind::Scalar(Scalar::I64));
                 }
-                TokenKind::Keyword(word @ ("typedef" | "union")) => return self.fail_not_offered(word),
+                TokenKind::Keyword("union") => return self.fail_union(),
                 TokenKind::Keyword(word) if words.count(word) => {}
                 TokenKind::Name if kind.is_none() && words.is_empty() => kind = Some(self.named_type()?),
                 _ => break,
@@ -140,12 +153,21 @@ impl Parser<'_> {
             None if !words.is_empty() => TypeKind::Scalar(self.scalar(&words, span)?),
             _ => return self.fail_type(span),
         };
-        Ok(Head { is_static, is_const, ty: TypeName { kind, span } })
+        if is_typedef && is_static {
+            let error = Diagnostic::new(span, "a `typedef` declares a type, which is not `static`", "both words");
+            return self.fail(error.help("remove one of the words"));
+        }
+        Ok(Head { is_typedef, is_static, is_const, ty: TypeName { kind, span } })
     }
 
     /// Parses a type alone, as in a conversion.
     pub(super) fn type_name(&mut self) -> Parsed<TypeName> {
-        Ok(self.head()?.ty)
+        let head = self.head()?;
+        if head.is_typedef {
+            let error = Diagnostic::new(head.ty.span, "`typedef` must be a declaration of its own", "not allowed here");
+            return self.fail(error.help("write `typedef … NAME;` as a statement before this one"));
+        }
+        Ok(head.ty)
     }
 
     fn fail_type<T>(&mut self, span: Span) -> Parsed<T> {
@@ -189,19 +211,18 @@ impl Parser<'_> {
         ));
     }
 
-    fn fail_not_offered<T>(&mut self, word: &str) -> Parsed<T> {
-        let help = match word {
-            "typedef" => "write the type itself, such as `struct NAME` or `uint32_t`",
-            _ => "use a structure; its members do not overlap",
-        };
-        let error = Diagnostic::new(self.span(), format!("`{word}` is not supported"), "not part of E-code");
-        self.fail(error.help(help))
+    fn fail_union<T>(&mut self) -> Parsed<T> {
+        let error = Diagnostic::new(self.span(), "`union` is not supported", "not part of E-code");
+        self.fail(error.help("use a structure; its members do not overlap"))
     }
 
     fn named_type(&mut self) -> Parsed<TypeKind> {
         let word = self.span().of(self.text);
         if let Some((_, ty)) = STDINT.iter().find(|(name, _)| *name == word) {
             return Ok(TypeKind::Scalar(*ty));
+        }
+        if self.typedefs.is_type(word) {
+            return Ok(TypeKind::Named(Ident { name: word.to_owned(), span: self.span() }));
         }
         let error = Diagnostic::new(self.span(), format!("there is no type `{word}`"), "not a type");
         let known = STDINT.iter().map(|(name, _)| *name).chain(TYPE_WORDS.iter().copied());
@@ -250,10 +271,10 @@ impl Parser<'_> {
                 let error = Diagnostic::new(self.span(), format!("expected a member, found {found}"), "not a type");
                 return self.fail(error.help("declare a member as `int name;` or `char name[16];`"));
             }
-            let head = self.head()?;
-            let declarators = self.declarators(false)?;
+            let ty = self.type_name()?;
+            let declarators = self.declarators(Names::Members)?;
             self.expect(";", "after the member")?;
-            members.push(Member { ty: head.ty, declarators });
+            members.push(Member { ty, declarators });
         }
         self.advance();
         Ok(members)
@@ -280,11 +301,11 @@ impl Parser<'_> {
         Ok(TypeKind::Enum { constants: Some(constants) })
     }
 
-    /// Parses declared names separated by commas, with initial values if `may_init`.
-    pub(super) fn declarators(&mut self, may_init: bool) -> Parsed<Vec<Declarator>> {
-        let mut list = vec![self.declarator(may_init)?];
+    /// Parses declared names separated by commas; variables may have initial values.
+    fn declarators(&mut self, names: Names) -> Parsed<Vec<Declarator>> {
+        let mut list = vec![self.declarator(names)?];
         while self.take_punct(",") {
-            list.push(self.declarator(may_init)?);
+            list.push(self.declarator(names)?);
         }
         Ok(list)
     }
@@ -296,7 +317,7 @@ impl Parser<'_> {
         }
     }
 
-    fn declarator(&mut self, may_init: bool) -> Parsed<Declarator> {
+    fn declarator(&mut self, names: Names) -> Parsed<Declarator> {
         self.refuse_pointer();
         let start = self.span();
         let name = self.name("a name")?;
@@ -315,7 +336,10 @@ impl Parser<'_> {
             let error = Diagnostic::new(self.span(), "E-code has no bit fields", "this declares a bit field");
             return self.fail(error.help("use a whole type and masks: `(input.flags >> 3) & 1`"));
         }
-        let init = if may_init && self.take_punct("=") { Some(self.init()?) } else { None };
+        if names != Names::Members {
+            self.typedefs.declare(&name.name, names == Names::Types);
+        }
+        let init = if names == Names::Variables && self.take_punct("=") { Some(self.init()?) } else { None };
         Ok(Declarator { name, dims, init, span: self.since(start) })
     }
 
@@ -349,15 +373,28 @@ impl Parser<'_> {
 
     /// Parses the names after the head of a declaration.
     pub(super) fn declaration(&mut self, head: Head) -> Parsed<Declaration> {
-        let Head { is_static, is_const, ty } = head;
+        let Head { is_typedef, is_static, is_const, ty } = head;
         let alone = matches!(ty.kind, TypeKind::Struct { .. } | TypeKind::Enum { .. });
-        let declarators = if alone && self.at_punct(";") { Vec::new() } else { self.declarators(true)? };
+        let names = if is_typedef { Names::Types } else { Names::Variables };
+        let alone = alone && !is_typedef && self.at_punct(";");
+        let declarators = if alone { Vec::new() } else { self.declarators(names)? };
         self.expect(";", "after the declaration")?;
-        Ok(Declaration { is_static, is_const, ty, declarators })
+        Ok(Declaration { is_typedef, is_static, is_const, ty, declarators })
     }
 
     /// Parses the rest of a function after its head.
     pub(super) fn function(&mut self, head: Head) -> Parsed<Function> {
+        if head.is_typedef {
+            let error = Diagnostic::new(head.ty.span, "`typedef` of a function", "a type of functions");
+            return self.fail(error.help("remove `typedef`, or declare the function's result type alone"));
+        }
+        let begin = self.typedefs.enter();
+        let function = self.rest_of_function(head);
+        self.typedefs.leave(begin);
+        function
+    }
+
+    fn rest_of_function(&mut self, head: Head) -> Parsed<Function> {
         let name = self.name("the function's name")?;
         self.advance();
         let parameters = self.parameters()?;
@@ -380,11 +417,12 @@ impl Parser<'_> {
             self.advance();
         }
         while !self.at_punct(")") {
-            if self.kind() == TokenKind::Name && matches!(self.kind_after(1), TokenKind::Punct("," | ")")) {
+            let is_last_word = matches!(self.kind_after(1), TokenKind::Punct("," | ")"));
+            if self.kind() == TokenKind::Name && is_last_word && !self.type_follows(0) {
                 return self.fail_without_type();
             }
             let ty = self.type_name()?;
-            list.push(Parameter { ty, declarator: self.declarator(false)? });
+            list.push(Parameter { ty, declarator: self.declarator(Names::Parameters)? });
             if !self.take_punct(",") {
                 break;
             }

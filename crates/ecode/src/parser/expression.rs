@@ -165,6 +165,7 @@ impl Parser<'_> {
         match self.kind() {
             TokenKind::Number => Ok(self.number()),
             TokenKind::Character => Ok(self.character()),
+            TokenKind::Text => Ok(self.string()),
             TokenKind::Name if self.kind_after(1) == TokenKind::Punct("(") => self.call(),
             TokenKind::Name => {
                 let name = self.advance().span.of(self.text).to_owned();

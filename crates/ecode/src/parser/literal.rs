@@ -4,8 +4,8 @@ use qfabric_types::format::Scalar;
 
 use super::Parser;
 use crate::ast::{Expr, ExprKind};
-use crate::diagnostics::Diagnostic;
-use crate::lexer::is_float;
+use crate::diagnostics::{Diagnostic, Span};
+use crate::lexer::{TokenKind, is_float};
 
 impl Parser<'_> {
     /// Parses the current number. An invalid number is reported and becomes 0, so that parsing can continue.
@@ -30,6 +30,55 @@ impl Parser<'_> {
         });
         Expr::new(ExprKind::Int(value, Scalar::I32), span)
     }
+}
+
+impl Parser<'_> {
+    /// Parses strings in quotes, one or several in a row.
+    pub(super) fn string(&mut self) -> Expr {
+        let start = self.span();
+        let mut text = Vec::new();
+        while self.kind() == TokenKind::Text {
+            let span = self.advance().span;
+            let quoted = span.of(self.text);
+            let mut rest = &quoted[1..quoted.len() - 1];
+            while let Some(length) = next_character(rest) {
+                let (one, after) = rest.split_at(length);
+                match one.as_bytes() {
+                    [b'\\', ..] => match character(one) {
+                        Some(value) => text.push(value as u8),
+                        None => self.refuse_escape(span, one),
+                    },
+                    plain => text.extend(plain),
+                }
+                rest = after;
+            }
+        }
+        Expr::new(ExprKind::Text(text), self.since(start))
+    }
+
+    fn refuse_escape(&mut self, span: Span, escape: &str) {
+        let error = Diagnostic::new(span, format!("`{escape}` is not an escape sequence"), "in this string");
+        self.report(error.help("write \\n, \\t, \\r, \\0, \\\\, \\\" or \\xHH"));
+    }
+}
+
+/// Length of the first character or escape sequence; `None` at the end.
+fn next_character(text: &str) -> Option<usize> {
+    let mut letters = text.chars();
+    let first = letters.next()?;
+    if first != '\\' {
+        return Some(first.len_utf8());
+    }
+    let digits = |radix: u32, from: usize, most: usize| {
+        let digits = text[from..].bytes().take(most);
+        from + digits.take_while(|digit| char::from(*digit).is_digit(radix)).count()
+    };
+    Some(match letters.next() {
+        Some('x') => digits(16, 2, 2),
+        Some('0'..='7') => digits(8, 1, 3),
+        Some(other) => 1 + other.len_utf8(),
+        None => 1,
+    })
 }
 
 type Wrong = (String, String);

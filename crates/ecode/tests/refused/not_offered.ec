@@ -22,8 +22,12 @@ return (int *)3;
 goto end;
 //// a label
 end: return 1;
-//// typedef
-typedef int number;
+//// a typedef with static
+static typedef int number;
+//// a typedef in a parameter
+int f(typedef int number) { return 1; }
+//// a typedef with a value
+typedef int number = 3;
 //// union
 union u { int a; };
 //// a bit field
