@@ -45,7 +45,7 @@ fn indices_of(place: &Place) -> Vec<&Expr> {
 }
 
 /// Calls `visit` for each call in these statements.
-pub(super) fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
+pub(crate) fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
     for stmt in body {
         let (exprs, blocks) = parts(stmt);
         exprs.into_iter().for_each(|expr| calls_in(expr, visit));

@@ -29,6 +29,7 @@ const BUILTINS: &[(&str, &[&str])] = &[
     ("mul_div", &["a", "b", "c"]),
     ("lrand48", &[]),
     ("mrand48", &[]),
+    ("drand48", &[]),
     ("srand48", &["seed"]),
     ("strlen", &["text"]),
     ("strcmp", &["a", "b"]),
@@ -68,6 +69,12 @@ impl Checker<'_> {
             ("strcpy", [to, from]) => self.string_copy(to, from, span),
             ("lrand48", []) => self.random(17, Scalar::U32, span),
             ("mrand48", []) => self.random(16, Scalar::I32, span),
+            ("drand48", []) => {
+                // The whole state, as a fraction of 2^48.
+                let state = self.random(0, Scalar::U64, span)?;
+                let scale = constant((1.0 / (1u64 << 48) as f64).to_bits() as i64, Scalar::F64);
+                Ok(fold::binary(BinaryOp::Mul, cast(state, Scalar::F64), scale, self.line(span)))
+            }
             ("srand48", [seed]) => {
                 let seed = cast(self.number(seed)?, Scalar::U32);
                 self.seed(seed, span)
@@ -155,6 +162,9 @@ impl Checker<'_> {
 
     fn absolute(&mut self, x: hir::Expr, span: Span) -> Checked<hir::Expr> {
         let x = fold::promote(x);
+        if x.ty.float {
+            return Ok(super::float::absolute(x));
+        }
         if !x.ty.signed {
             return Ok(x);
         }

@@ -43,6 +43,8 @@ impl Checker<'_> {
         if !self.sink.is_empty() {
             return Err(Failed);
         }
+        let added = super::float::link(&mut functions);
+        heads.splice(0..0, std::iter::repeat_n(Span::default(), added));
         let program = self.assemble(functions);
         self.check_program(&program, &heads)?;
         Ok(program)

@@ -91,11 +91,15 @@ impl Checker<'_> {
     }
 
     fn unary(&mut self, op: UnaryOp, operand: &Expr) -> Checked<hir::Expr> {
+        let span = operand.span;
         let operand = self.number(operand)?;
         Ok(match op {
             UnaryOp::Plus => fold::promote(operand),
             UnaryOp::Minus => fold::negate(operand),
-            UnaryOp::Complement => fold::complement(operand),
+            UnaryOp::Complement => {
+                self.refuse_float(BinaryOp::Xor, &[&operand], span)?;
+                fold::complement(operand)
+            }
             UnaryOp::Not => fold::is_zero(operand),
         })
     }
@@ -107,7 +111,10 @@ impl Checker<'_> {
         let (a, b) = (a?, b?);
         Ok(match op {
             Operator::Value(op) => {
-                self.refuse_zero(op, &b, right.span)?;
+                self.refuse_float(op, &[&a, &b], sign)?;
+                if !a.ty.float {
+                    self.refuse_zero(op, &b, right.span)?;
+                }
                 fold::binary(op, a, b, self.line(sign))
             }
             Operator::Compare(op) => fold::compare(op, a, b),
@@ -116,9 +123,29 @@ impl Checker<'_> {
         })
     }
 
+    /// Refuses an operator on bits, or a remainder, with a floating-point number.
+    fn refuse_float(&mut self, op: BinaryOp, operands: &[&hir::Expr], span: Span) -> Checked<()> {
+        let is_arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
+        if is_arithmetic || operands.iter().all(|operand| !operand.ty.float) {
+            return Ok(());
+        }
+        let error = Diagnostic::new(span, "this operator needs integers", "an operand is a floating-point number");
+        self.fail(error.help("convert the operand: `(long)x`"))
+    }
+
+    /// Checks a number that must be an integer.
+    pub(super) fn integer(&mut self, expr: &Expr) -> Checked<hir::Expr> {
+        let number = self.number(expr)?;
+        if !number.ty.float {
+            return Ok(number);
+        }
+        let message = format!("`{}` is a `{}`, but an integer is needed", self.quote(expr.span), number.ty.c_name());
+        self.fail(Diagnostic::new(expr.span, message, "not an integer").help("convert it: `(long)x`"))
+    }
+
     /// Refuses a division whose divisor is the constant 0.
     pub(super) fn refuse_zero(&mut self, op: BinaryOp, divisor: &hir::Expr, span: Span) -> Checked<()> {
-        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) {
+        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) && !divisor.ty.float {
             let error = Diagnostic::new(span, "this is a division by zero", "always 0");
             return self.fail(error.help("a division by zero ends the call with a fault: test the divisor first"));
         }
@@ -168,6 +195,13 @@ impl Checker<'_> {
     fn update(&mut self, op: BinaryOp, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
         let (target, value) = (self.number_target(left), self.number(right));
         let (target, value) = (target?, value?);
+        if let NumberTarget::Memory(place, ty) = &target
+            && (ty.float || value.ty.float)
+        {
+            self.refuse_float(op, &[&value, &fold::constant(0, *ty)], sign)?;
+            return self.update_float(place.clone(), op, value, false, left.span);
+        }
+        self.refuse_float(op, &[&value], sign)?;
         self.refuse_zero(op, &value, right.span)?;
         Ok(combine(target, op, value, false, self.line(sign)))
     }
@@ -176,7 +210,38 @@ impl Checker<'_> {
     pub(super) fn step(&mut self, add: bool, post: bool, operand: &Expr, span: Span) -> Checked<hir::Expr> {
         let target = self.number_target(operand)?;
         let op = if add { BinaryOp::Add } else { BinaryOp::Sub };
+        if let NumberTarget::Memory(place, ty) = &target
+            && ty.float
+        {
+            return self.update_float(place.clone(), op, constant(1, Scalar::I32), post, span);
+        }
         Ok(combine(target, op, constant(1, Scalar::I32), post, self.line(span)))
+    }
+
+    /// `a op= b`, `a++` with a floating-point number: a load, the operation, and a store.
+    fn update_float(
+        &mut self,
+        mut place: hir::Place,
+        op: BinaryOp,
+        value: hir::Expr,
+        post: bool,
+        span: Span,
+    ) -> Checked<hir::Expr> {
+        let (ty, mut first) = (place.ty, constant(0, Scalar::I32));
+        for index in &mut place.indices {
+            let value = std::mem::replace(&mut index.value, constant(0, Scalar::I32));
+            let (kept, value) = self.kept(value, span)?;
+            first = kept.into_iter().fold(first, fold::comma);
+            index.value = value;
+        }
+        let (kept, value) = self.kept(value, span)?;
+        first = kept.into_iter().fold(first, fold::comma);
+        let load = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty };
+        let (kept, former) = self.kept(load, span)?;
+        first = kept.into_iter().fold(first, fold::comma);
+        let new = cast(fold::binary(op, former.clone(), value, self.line(span)), ty);
+        let store = hir::Expr { kind: hir::ExprKind::Store(place, Box::new(new)), ty };
+        Ok(fold::comma(first, if post { fold::comma(store, former) } else { store }))
     }
 
     /// Checks a target that must hold a number.
@@ -247,9 +312,10 @@ fn combine(target: NumberTarget, op: BinaryOp, value: hir::Expr, post: bool, lin
 fn combine_attribute(number: u32, op: BinaryOp, value: hir::Expr, post: bool, line: u32) -> hir::Expr {
     let ty = Scalar::I64;
     let add = |value| hir::Expr { kind: hir::ExprKind::AddAttr(number, Box::new(value)), ty };
-    let (new, back) = match op {
-        BinaryOp::Add => (add(cast(value.clone(), ty)), BinaryOp::Sub),
-        BinaryOp::Sub => (add(fold::negate(cast(value.clone(), ty))), BinaryOp::Add),
+    let op_of_integers = if value.ty.float { None } else { Some(op) };
+    let (new, back) = match op_of_integers {
+        Some(BinaryOp::Add) => (add(cast(value.clone(), ty)), BinaryOp::Sub),
+        Some(BinaryOp::Sub) => (add(fold::negate(cast(value.clone(), ty))), BinaryOp::Add),
         _ => {
             let old = hir::Expr { kind: hir::ExprKind::Attr(number), ty };
             let new = Box::new(cast(fold::binary(op, old, value, line), ty));

@@ -79,15 +79,23 @@ impl Checker<'_> {
             values.taken += 1;
             return Ok(());
         }
-        let checked = match values.checked.take() {
-            Some(checked) => checked,
-            None => self.initial_value(to, value)?,
-        };
-        if fits(&to.ty, &checked) {
-            values.taken += 1;
-            return Ok(());
+        // A string in quotes belongs to an array of characters further inside.
+        if !value.is_text() || matches!(to.ty, Type::Scalar(_)) {
+            let checked = match values.checked.take() {
+                Some(checked) => checked,
+                None => self.initial_value(to, value)?,
+            };
+            if fits(&to.ty, &checked) {
+                values.taken += 1;
+                return Ok(());
+            }
+            if matches!(to.ty, Type::Scalar(_)) {
+                // Not a number: reported when the values are stored.
+                values.taken += 1;
+                return Ok(());
+            }
+            values.checked = Some(checked);
         }
-        values.checked = Some(checked);
         for number in 0..parts(&to.ty) {
             if values.taken == values.list.len() {
                 break;
@@ -113,6 +121,10 @@ impl Checker<'_> {
                 Init::Value(Expr { kind: ExprKind::Text(text), span, .. }) if place.ty.is_text() => {
                     values.taken += 1;
                     self.text_init(&place, text, *span, body)?;
+                    continue;
+                }
+                Init::Value(value) if value.is_text() && !matches!(place.ty, Type::Scalar(_)) => {
+                    self.fill(&place, values, body)?;
                     continue;
                 }
                 Init::Value(value) => value,

@@ -301,7 +301,10 @@ impl Checker<'_> {
     }
 
     pub(super) fn constant(&mut self, expr: &Expr) -> Checked<i64> {
-        self.typed_constant(expr).map(|(value, _)| value)
+        match self.typed_constant(expr)? {
+            (_, ty) if ty.float => self.integer(expr).map(|_| 0),
+            (value, _) => Ok(value),
+        }
     }
 
     pub(super) fn typed_constant(&mut self, expr: &Expr) -> Checked<(i64, Scalar)> {

@@ -327,7 +327,7 @@ impl Checker<'_> {
     }
 
     fn element(&mut self, base: Location, base_span: Span, index: &Expr) -> Checked<Location> {
-        let value = self.number(index)?;
+        let value = self.integer(index)?;
         let Type::Array(element, count) = &base.ty else {
             let message = format!("`{}` is {}, not an array", self.quote(base_span), article(&base.ty));
             return self.fail(Diagnostic::new(index.span, message, "has no elements"));

@@ -170,7 +170,7 @@ impl Checker<'_> {
     }
 
     /// Makes a number independent of what is evaluated after it.
-    fn kept(&mut self, value: hir::Expr, span: Span) -> Checked<(Option<hir::Expr>, hir::Expr)> {
+    pub(super) fn kept(&mut self, value: hir::Expr, span: Span) -> Checked<(Option<hir::Expr>, hir::Expr)> {
         if known(&value).is_some() {
             return Ok((None, value));
         }

@@ -20,7 +20,7 @@ impl Checker<'_> {
         body: &mut Vec<hir::Stmt>,
     ) -> Checked<()> {
         self.refuse_falling_through(keyword, sections);
-        let value = fold::promote(self.number(value)?);
+        let value = fold::promote(self.integer(value)?);
         let ty = value.ty;
         let place = self.temporary(ty, keyword)?;
         body.push(hir::Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(place.clone(), Box::new(value)), ty }));

@@ -15,7 +15,7 @@ impl Checker<'_> {
             let help = "write `==` to compare; if you mean the assignment, put a second pair of parentheses around it";
             self.warnings.push(warning.help(help));
         }
-        self.number(expr)
+        self.number(expr).map(super::fold::condition)
     }
 
     /// `if (…);`: the branch is empty.

@@ -63,6 +63,8 @@ struct Words {
     long: u8,
     signed: u8,
     unsigned: u8,
+    float: u8,
+    double: u8,
 }
 
 /// The meaning of declared names.
@@ -136,10 +138,6 @@ impl Parser<'_> {
                 TokenKind::Name if kind.is_none() && STORAGE_WORDS.contains(&self.span().of(self.text)) => {
                     self.refuse_storage_word();
                 }
-                TokenKind::Keyword(word @ ("float" | "double")) => {
-                    self.refuse_floating(word);
-                    kind = Some(TypeKind::Scalar(Scalar::I64));
-                }
                 TokenKind::Keyword("union") => return self.fail_union(),
                 TokenKind::Keyword(word) if words.count(word) => {}
                 TokenKind::Name if kind.is_none() && words.is_empty() => kind = Some(self.named_type()?),
@@ -173,7 +171,7 @@ impl Parser<'_> {
     fn fail_type<T>(&mut self, span: Span) -> Parsed<T> {
         let error = Diagnostic::new(span, "these words do not form one type", "expected one type");
         self.fail(
-            error.help("the types are char, short, int, long (each also unsigned), int8_t to uint64_t and struct NAME"),
+            error.help("the types are char, short, int, long (each also unsigned), int8_t to uint64_t, float, double and struct NAME"),
         )
     }
 
@@ -203,14 +201,6 @@ impl Parser<'_> {
         }));
     }
 
-    fn refuse_floating(&mut self, word: &str) {
-        let message = format!("`{word}` is not supported: the kernel has no floating-point arithmetic");
-        let error = Diagnostic::new(self.span(), message, "a floating-point type");
-        self.report(error.help(
-            "use fixed point: a `long` in Q16.16, where 65536 is 1.0, with fx_from, fx_mul, fx_div and fx_to_int",
-        ));
-    }
-
     fn fail_union<T>(&mut self) -> Parsed<T> {
         let error = Diagnostic::new(self.span(), "`union` is not supported", "not part of E-code");
         self.fail(error.help("use a structure; its members do not overlap"))
@@ -236,6 +226,16 @@ impl Parser<'_> {
     }
 
     fn scalar(&mut self, words: &Words, span: Span) -> Parsed<Scalar> {
+        match (words.float, words.double, words.long) {
+            (0, 0, _) => {}
+            (1, 0, 0) if words.are_one() => return Ok(Scalar::F32),
+            (0, 1, 0) if words.are_one() => return Ok(Scalar::F64),
+            (0, 1, 1) => {
+                let error = Diagnostic::new(span, "`long double` is not supported", "not part of E-code");
+                return self.fail(error.help("use `double`, which has 64 bits"));
+            }
+            _ => return self.fail_type(span),
+        }
         let signed = words.unsigned == 0;
         let bits = match (words.char, words.short, words.long) {
             (1, 0, 0) if words.int == 0 => 8,
@@ -247,7 +247,7 @@ impl Parser<'_> {
         if words.int > 1 || words.signed.saturating_add(words.unsigned) > 1 {
             return self.fail_type(span);
         }
-        Ok(Scalar { bits, signed })
+        Ok(Scalar { bits, signed, float: false })
     }
 
     fn structure(&mut self) -> Parsed<TypeKind> {
@@ -476,13 +476,24 @@ impl Words {
             "long" => &mut self.long,
             "signed" => &mut self.signed,
             "unsigned" => &mut self.unsigned,
+            "float" => &mut self.float,
+            "double" => &mut self.double,
             _ => return false,
         };
         *counter = counter.saturating_add(1);
         true
     }
 
+    fn total(&self) -> u32 {
+        let integers = [self.char, self.short, self.int, self.long, self.signed, self.unsigned];
+        integers.into_iter().chain([self.float, self.double]).map(u32::from).sum()
+    }
+
     fn is_empty(&self) -> bool {
-        [self.char, self.short, self.int, self.long, self.signed, self.unsigned] == [0; 6]
+        self.total() == 0
+    }
+
+    fn are_one(&self) -> bool {
+        self.total() == 1
     }
 }

@@ -12,7 +12,7 @@ impl Parser<'_> {
     pub(super) fn number(&mut self) -> Expr {
         let span = self.advance().span;
         let word = span.of(self.text);
-        let read = if is_float(word) { Err(float(word)) } else { integer(word) };
+        let read = if is_float(word) { float(word) } else { integer(word) };
         let (value, ty) = read.unwrap_or_else(|(message, help)| {
             self.report(Diagnostic::new(span, message, "this number").help(help));
             (0, Scalar::I32)
@@ -83,17 +83,25 @@ fn next_character(text: &str) -> Option<usize> {
 
 type Wrong = (String, String);
 
-fn float(word: &str) -> Wrong {
-    let message = format!("`{word}` is a floating-point number, but the kernel has no floating-point arithmetic");
-    let plain = word.trim_end_matches(['f', 'F', 'l', 'L']);
-    let fixed = plain.parse::<f64>().ok().map(|value| (value * 65536.0).round()).filter(|fixed| fixed.abs() < 9e15);
-    let help = match fixed {
-        Some(fixed) => {
-            format!("in fixed point Q16.16 the number is {fixed} ({plain} * 65536): compute with fx_mul and fx_div")
-        }
-        None => "use fixed point: fx_from, fx_mul, fx_div, fx_to_int (Q16.16: 65536 is 1.0)".to_owned(),
+/// A `double`, or a `float` with the suffix `f`: the nearest number of its type.
+fn float(word: &str) -> Result<(i64, Scalar), Wrong> {
+    let malformed = || {
+        let help = "numbers with a fraction are decimal: 0.5, 1e-3, 2.5f; a number in the form 0x1p3 is not supported";
+        (format!("`{word}` is not a number"), help.to_owned())
     };
-    (message, help)
+    if word.starts_with("0x") || word.starts_with("0X") {
+        return Err(malformed());
+    }
+    match word.strip_suffix(['f', 'F']) {
+        Some(digits) => {
+            let number: f32 = digits.parse().map_err(|_| malformed())?;
+            Ok((i64::from(number.to_bits()), Scalar::F32))
+        }
+        None => {
+            let number: f64 = word.parse().map_err(|_| malformed())?;
+            Ok((number.to_bits() as i64, Scalar::F64))
+        }
+    }
 }
 
 fn integer(word: &str) -> Result<(i64, Scalar), Wrong> {

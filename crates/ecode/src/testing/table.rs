@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         memory(),
         records(),
         strings(),
+        floats(),
         faulting(),
         shared(),
         whole_programs(),
@@ -444,7 +445,7 @@ fn strings() -> Vec<Case> {
                 char name[5]; strcpy(name, table[input.a & 3].name);
                 long found = 0;
                 for (int i = 0; i < 3; i++) if (strcmp(name, table[i].name) == 0) found += table[i].value;
-                return found * 1000 + strlen(name) * 100 + strncmp(name, \"two\", input.b == 7 ? 1 : 1);"
+                return found * 1000 + strlen(name) * 100 + strncmp(name, \"two\", 1);"
             ),
             [
                 gives(1000 + 300 + 111 - 116).of(&[0, 7]),
@@ -484,3 +485,33 @@ const RANDOM: [i64; 2] = {
     let first = of((42 << 16) + 0x330e);
     [first.0, of(first.1).0]
 };
+
+fn floats() -> Vec<Case> {
+    let [half, third] = [0.5_f64, 1.0 / 3.0].map(|number| number.to_bits() as i64);
+    vec![
+        case(
+            "numbers of floating point are computed as by IEEE 754",
+            "struct input { int a; int b; };
+            double a = input.a, b = input.b; float c = a / b;
+            return (a + b) / 7 * 1000000 + (a - b) * (a < b ? 1e9 : 1e3) + (c == (float)(a / b)) + (long)(c * 1000) * 10;",
+            [
+                gives(((3.0 + 7.0) / 7.0 * 1e6 + -4.0 * 1e9 + 1.0 + 4280.0) as i64).of(&[3, 7]),
+                gives(((7.0 + 3.0) / 7.0 * 1e6 + 4.0 * 1e3 + 1.0 + 23_330.0) as i64).of(&[7, 3]),
+            ],
+        ),
+        case(
+            "events have members of floating point",
+            "struct input { double x; double y; }; struct output { double z; };
+            static double sum; sum += input.x; output.z = sum / input.y; return sum > 0.75;",
+            [
+                gives(0).of(&words([half, half])).makes(&words([1.0_f64.to_bits() as i64])),
+                gives(1).of(&words([third, third])).makes(&words([((0.5 + 1.0 / 3.0) / (1.0 / 3.0_f64)).to_bits() as i64])),
+            ],
+        ),
+    ]
+}
+
+/// 64-bit words as pairs of `int`s.
+fn words<const N: usize>(words: [i64; N]) -> Vec<i32> {
+    words.iter().flat_map(|word| [*word as i32, (*word >> 32) as i32]).collect()
+}

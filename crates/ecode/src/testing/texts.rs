@@ -481,7 +481,8 @@ impl Writer {
         let Some(next) = depth.checked_sub(1) else {
             return if self.chance(40) { self.pick(&CONSTANTS).to_owned() } else { self.place(false, 0) };
         };
-        match self.rng.random_range(0..23) {
+        match self.rng.random_range(0..24) {
+            23 if self.loops == 0 && self.chance(50) => self.float_expr(next),
             22 => format!("{}.m0", self.record(next)),
             0..4 => self.place(false, next),
             4 => self.pick(&CONSTANTS).to_owned(),
@@ -505,6 +506,17 @@ impl Writer {
                 format!("({} {op} {})", self.expr(next), self.spaced(next))
             }
         }
+    }
+
+    /// A comparison of floating-point numbers. They are small enough that C defines all conversions.
+    fn float_expr(&mut self, depth: u32) -> String {
+        let ty = self.pick(&["double", "float"]);
+        let (op, by) = match self.chance(70) {
+            true => (self.pick(&["+", "-", "*"]), format!("{}.75f", self.rng.random_range(0..9))),
+            false => ("/", self.divisor(0)),
+        };
+        let compare = self.pick(&["==", "!=", "<", "<=", ">", ">="]);
+        format!("(({ty}){} {op} {by} {compare} {})", self.expr(depth), self.place(false, 0))
     }
 
     fn pick_op<'a>(&mut self, ops: &[&'a str]) -> &'a str {

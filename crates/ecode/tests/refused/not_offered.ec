@@ -1,7 +1,19 @@
-//// float
-float f;
-//// double in a function
-double half(double x) { return x; }
+//// long double
+long double f;
+//// an unsigned float
+unsigned float f;
+//// floating point and operators on bits
+double a;
+return a % 2 + (a << 1) + ~a;
+//// floating point as an index, a label and a length
+double a;
+int t[3];
+return t[a];
+//// floating point in a switch
+double a;
+switch (a) { case 1: return 1; }
+//// floating point as a length
+int t[2.5];
 //// a pointer
 char *p;
 //// a pointer as a parameter
