@@ -117,6 +117,8 @@ struct Checker<'a> {
     statics: Vec<u8>,
     /// Places of the strings of the text in the statics.
     strings: HashMap<Vec<u8>, u32>,
+    /// Characters that the calls of the functions of strings look at.
+    characters: u32,
     /// Place of the state of `lrand48` in the statics, if the text uses it.
     random_state: Option<u32>,
     attributes: Vec<String>,
@@ -147,6 +149,7 @@ impl<'a> Checker<'a> {
             output_is_used: false,
             statics: Vec::new(),
             strings: HashMap::new(),
+            characters: 0,
             random_state: None,
             attributes: env.attributes.clone(),
             functions: HashMap::new(),

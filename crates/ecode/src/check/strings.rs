@@ -19,6 +19,9 @@ use crate::hir::{self, Base, BinaryOp, CompareOp, Place};
 
 /// Longest array that the functions accept, in bytes: the code has some instructions for each.
 const MAX_STRING: u32 = 256;
+/// Largest number of characters that all calls of one text look at. More would exceed the limit of instructions, and
+/// the tree would need much memory before that limit is checked.
+const MAX_CHARACTERS: u32 = 4096;
 
 impl Checker<'_> {
     /// The place of a string in quotes.
@@ -55,8 +58,19 @@ impl Checker<'_> {
                 let error = Diagnostic::new(written.span, message, "too long for the functions of strings");
                 self.fail(error.help("use a shorter array, or write a loop"))
             }
-            _ => Ok(()),
+            _ => self.count_characters(count(ty), written.span),
         }
+    }
+
+    fn count_characters(&mut self, more: u32, span: Span) -> Checked<()> {
+        self.characters += more;
+        if self.characters <= MAX_CHARACTERS {
+            return Ok(());
+        }
+        let message =
+            format!("the functions of strings look at {} characters, the limit is {MAX_CHARACTERS}", self.characters);
+        let error = Diagnostic::new(span, message, "all calls of the text together");
+        self.fail(error.help("put the call into a loop, or use shorter arrays"))
     }
 
     fn fail_no_string<T>(&mut self, written: &Expr, ty: Option<&Type>) -> Checked<T> {

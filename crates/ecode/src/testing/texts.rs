@@ -96,6 +96,8 @@ const CONSTANTS: [&str; 16] = [
 ];
 /// Elements of every array: a power of two, so that a mask yields a valid index.
 const LENGTH: u32 = 4;
+/// Operations with floating point in one program: each has hundreds of instructions.
+const MOST_FLOATS: u32 = 2;
 
 /// A variable; the indices of an array are added when it is used.
 #[derive(Clone)]
@@ -125,6 +127,8 @@ struct Writer {
     /// Number of the next name.
     names: u32,
     loops: u32,
+    /// Operations with floating point so far.
+    floats: u32,
     out: String,
 }
 
@@ -133,7 +137,20 @@ impl Writer {
         let (rng, prefix) = (ChaCha8Rng::seed_from_u64(seed), format!("q{seed}_"));
         let (variables, records) = (Vec::new(), Vec::new());
         let (functions, makers, out) = (Vec::new(), Vec::new(), String::new());
-        Writer { rng, wild, prefix, variables, records, functions, makers, in_maker: false, names: 0, loops: 0, out }
+        Writer {
+            rng,
+            wild,
+            prefix,
+            variables,
+            records,
+            functions,
+            makers,
+            in_maker: false,
+            names: 0,
+            loops: 0,
+            floats: 0,
+            out,
+        }
     }
 
     fn text(mut self) -> Text {
@@ -482,7 +499,7 @@ impl Writer {
             return if self.chance(40) { self.pick(&CONSTANTS).to_owned() } else { self.place(false, 0) };
         };
         match self.rng.random_range(0..24) {
-            23 if self.loops == 0 && self.chance(50) => self.float_expr(next),
+            23 if self.loops == 0 && self.floats < MOST_FLOATS => self.float_expr(next),
             22 => format!("{}.m0", self.record(next)),
             0..4 => self.place(false, next),
             4 => self.pick(&CONSTANTS).to_owned(),
@@ -510,6 +527,7 @@ impl Writer {
 
     /// A comparison of floating-point numbers. They are small enough that C defines all conversions.
     fn float_expr(&mut self, depth: u32) -> String {
+        self.floats += 1;
         let ty = self.pick(&["double", "float"]);
         let (op, by) = match self.chance(70) {
             true => (self.pick(&["+", "-", "*"]), format!("{}.75f", self.rng.random_range(0..9))),
