@@ -32,7 +32,7 @@ pub(crate) struct Function {
     pub head: Span,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     pub ty: TypeName,
     pub declarator: Declarator,
@@ -49,8 +49,15 @@ pub(crate) struct TypeName {
 pub(crate) enum TypeKind {
     Void,
     Scalar(Scalar),
-    Struct { tag: Option<Ident>, members: Option<Vec<Member>> },
-    Enum { constants: Option<Vec<(Ident, Option<Expr>)>> },
+    Struct {
+        tag: Option<Ident>,
+        members: Option<Vec<Member>>,
+    },
+    /// A name that `typedef` declared.
+    Named(Ident),
+    Enum {
+        constants: Option<Vec<(Ident, Option<Expr>)>>,
+    },
 }
 
 /// One member line of a structure: `int a, b[3];`.
@@ -78,10 +85,18 @@ pub(crate) enum Init {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Declaration {
+    pub is_typedef: bool,
     pub is_static: bool,
     pub is_const: bool,
     pub ty: TypeName,
     pub declarators: Vec<Declarator>,
+}
+
+impl Declaration {
+    /// Whether this is `struct NAME;`.
+    pub(crate) fn announces(&self) -> bool {
+        self.declarators.is_empty() && matches!(self.ty.kind, TypeKind::Struct { members: None, .. })
+    }
 }
 
 #[derive(Debug)]
@@ -142,12 +157,19 @@ impl Expr {
         let depth = 1 + kind.children().map(|child| child.depth).max().unwrap_or(0);
         Expr { kind, span, depth }
     }
+
+    /// Whether this is a string in quotes.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.kind, ExprKind::Text(_))
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum ExprKind {
     /// The value in the literal's own type.
     Int(i64, Scalar),
+    /// The bytes of a string in quotes, without the zero at its end.
+    Text(Vec<u8>),
     Name(String),
     Unary(UnaryOp, Box<Expr>),
     Binary(Operator, Span, Box<Expr>, Box<Expr>),
@@ -170,9 +192,9 @@ pub(crate) enum ExprKind {
 }
 
 impl ExprKind {
-    fn children(&self) -> impl Iterator<Item = &Expr> {
+    pub(crate) fn children(&self) -> impl Iterator<Item = &Expr> {
         let (fixed, list): ([Option<&Expr>; 3], &[Expr]) = match self {
-            ExprKind::Int(..) | ExprKind::Name(_) | ExprKind::SizeofType(_) => ([None; 3], &[]),
+            ExprKind::Int(..) | ExprKind::Text(_) | ExprKind::Name(_) | ExprKind::SizeofType(_) => ([None; 3], &[]),
             ExprKind::Unary(_, a)
             | ExprKind::Step { operand: a, .. }
             | ExprKind::Member(a, _)

@@ -130,17 +130,43 @@ impl Diagnostics {
     /// Renders the errors as a compiler does: source line, marked place, remedy. `name` is the file name, `text`
     /// the compiled source text. `colour` adds escape sequences for terminals.
     pub fn render(&self, name: &str, text: &str, colour: bool) -> String {
+        self.render_as((Level::ERROR, "error"), name, text, colour)
+    }
+
+    fn render_as(&self, (level, word): (Level<'static>, &str), name: &str, text: &str, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
-        let mut shown: Vec<String> = self.list.iter().map(|error| render_one(&renderer, error, name, text)).collect();
+        let one = |error| render_one(&renderer, level.clone(), error, name, text);
+        let mut shown: Vec<String> = self.list.iter().map(one).collect();
         if self.left_out > 0 {
-            shown.push(format!("error: {} more errors are not shown", self.left_out));
+            shown.push(format!("{word}: {} more {word}s are not shown", self.left_out));
         }
         shown.join("\n\n")
     }
 }
 
-fn render_one(renderer: &Renderer, error: &Diagnostic, name: &str, text: &str) -> String {
-    let title = Level::ERROR.primary_title(&error.message);
+/// The places of an accepted text where a C compiler would warn, in source order. May be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Warnings(Option<Diagnostics>);
+
+impl Warnings {
+    /// The warnings in source order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.as_ref().map_or_else(|| [].iter(), Diagnostics::iter)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Renders the warnings as [`Diagnostics::render`] renders errors.
+    pub fn render(&self, name: &str, text: &str, colour: bool) -> String {
+        let render = |list: &Diagnostics| list.render_as((Level::WARNING, "warning"), name, text, colour);
+        self.0.as_ref().map_or_else(String::new, render)
+    }
+}
+
+fn render_one(renderer: &Renderer, level: Level<'static>, error: &Diagnostic, name: &str, text: &str) -> String {
+    let title = level.primary_title(&error.message);
     // A source text beyond the limit was not read, so none of its lines is shown.
     let group: Group<'_> = match text.len() > crate::lexer::MAX_SOURCE {
         true => title.element(Origin::path(name)),
@@ -221,6 +247,10 @@ impl Sink {
 
     pub(crate) fn len(&self) -> usize {
         self.list.len() + self.left_out
+    }
+
+    pub(crate) fn finish_warnings(self, text: &str) -> Warnings {
+        Warnings((!self.list.is_empty()).then(|| self.finish(text)))
     }
 
     /// Sorts the errors and fills in their lines and columns. There must be at least one error.

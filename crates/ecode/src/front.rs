@@ -3,11 +3,16 @@
 use qfabric_types::format::Format;
 
 use crate::ast::Text;
-use crate::diagnostics::{Diagnostics, Sink};
+use crate::diagnostics::{Diagnostics, Sink, Warnings};
 use crate::{Environment, Program, check, parser};
 
 /// Compiles a source text for an environment. Every engine can run an accepted program.
 pub fn compile(text: &str, env: &Environment) -> Result<Program, Diagnostics> {
+    compile_with_warnings(text, env).map(|(program, _)| program)
+}
+
+/// Compiles a source text as [`compile`] does, and also returns the places where a C compiler would warn.
+pub fn compile_with_warnings(text: &str, env: &Environment) -> Result<(Program, Warnings), Diagnostics> {
     check::program(text, &parsed(text)?, env)
 }
 

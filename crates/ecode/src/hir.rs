@@ -70,9 +70,9 @@ impl Repetition {
 pub struct Function {
     /// The name of the entry may be empty.
     pub name: String,
-    /// The result type; `None` for `void`. The entry returns a `long`, the verdict.
+    /// The result type; `None` for `void`, and for a structure ([`Base::Frame`]). The entry returns a `long`, the verdict.
     pub result: Option<Scalar>,
-    /// The parameters' places in the function's frame, in order.
+    /// The places of the parameters that are numbers, in the function's frame, in order.
     pub parameters: Vec<Place>,
     /// Bytes of the frame: the parameters and all locals.
     pub frame: u32,
@@ -113,12 +113,6 @@ pub enum Stmt {
         place: Place,
         bytes: u32,
     },
-    /// Copies a whole structure or array. Both places have this number of bytes and do not overlap.
-    Copy {
-        to: Place,
-        from: Place,
-        bytes: u32,
-    },
 }
 
 /// The address of a value: a base, a fixed offset, and one index per array on the path.
@@ -130,7 +124,7 @@ pub struct Place {
     /// Evaluated in order. The bounds are checked in order when the place is accessed: after the value of a store,
     /// or the right side of an update, has been evaluated. Constant indices are already part of the offset.
     pub indices: Vec<Index>,
-    /// The type of the value. [`Stmt::Copy`] and [`Stmt::Clear`] ignore it.
+    /// The type of the value. [`ExprKind::Copy`] and [`Stmt::Clear`] ignore it.
     pub ty: Scalar,
 }
 
@@ -156,6 +150,9 @@ pub enum Base {
     Static,
     /// The frame of the current function.
     Local,
+    /// The frame of a function that the current function calls: its structure parameters before the call, and its
+    /// structure result, at offset 0, after the call. Any other call may overwrite them.
+    Frame(FunctionId),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -173,6 +170,9 @@ pub enum ExprKind {
     Load(Place),
     /// Stores a value of the place's type; the result is this value.
     Store(Place, Box<Expr>),
+    /// Copies a whole structure or array; the result is 0. Both places have this number of bytes. They are equal or do
+    /// not overlap. The indices of `to` are evaluated before those of `from`.
+    Copy { to: Box<Place>, from: Box<Place>, bytes: u32 },
     /// `a op= b`, `++a`, `a++`. The place is evaluated once. Its value is converted to `wide`, combined with the
     /// right side (of type `wide`; a shift count keeps its own type), converted back, and stored.
     Update {
@@ -217,7 +217,7 @@ pub enum ExprKind {
     Comma(Box<Expr>, Box<Expr>),
     /// Wraps the value to this expression's type.
     Cast(Box<Expr>),
-    /// A call of a function that precedes the current one. A `void` function yields 0.
+    /// A call of a function that precedes the current one, with its arguments that are numbers. A `void` function yields 0.
     Call(FunctionId, Vec<Expr>),
     /// A call of a function that the host provides.
     Builtin(Builtin, Vec<Expr>),

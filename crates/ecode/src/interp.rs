@@ -142,7 +142,6 @@ impl Call<'_> {
                 let at = self.locate(place, f)?.checked()?;
                 self.memory(place.base)[at..][..*bytes as usize].fill(0);
             }
-            Stmt::Copy { to, from, bytes } => self.copy(to, from, *bytes as usize, f)?,
         }
         Ok(Flow::Next)
     }
@@ -171,7 +170,8 @@ impl Call<'_> {
         condition.map_or(Ok(true), |condition| Ok(self.eval(condition, f)? != 0))
     }
 
-    fn copy(&mut self, to: &Place, from: &Place, bytes: usize, f: usize) -> Done<()> {
+    /// The value of the expression is 0.
+    fn copy(&mut self, to: &Place, from: &Place, bytes: usize, f: usize) -> Done<i64> {
         let (target, source) = (self.locate(to, f)?, self.locate(from, f)?);
         let (target, source) = (target.checked()?, source.checked()?);
         match (to.base == Base::Static, from.base == Base::Static) {
@@ -180,7 +180,7 @@ impl Call<'_> {
             (true, false) => self.statics[target..][..bytes].copy_from_slice(&self.frame[source..][..bytes]),
             (false, true) => self.frame[target..][..bytes].copy_from_slice(&self.statics[source..][..bytes]),
         }
-        Ok(())
+        Ok(0)
     }
 
     fn eval(&mut self, expr: &Expr, f: usize) -> Done<i64> {
@@ -192,10 +192,7 @@ impl Call<'_> {
                 let (a, b) = (self.eval(left, f)?, self.eval(right, f)?);
                 i64::from(op.holds(left.ty, a, b))
             }
-            ExprKind::Cast(one) => {
-                let value = self.eval(one, f)?;
-                ty.wrap(value)
-            }
+            ExprKind::Cast(one) => ty.wrap(self.eval(one, f)?),
             ExprKind::Binary { op, left, right, line } => {
                 let (a, b) = (self.eval(left, f)?, self.eval(right, f)?);
                 binary(*op, ty, a, b, *line)?
@@ -215,6 +212,7 @@ impl Call<'_> {
                 self.set(place.base, at, place.ty, value);
                 if *post { former } else { value }
             }
+            ExprKind::Copy { to, from, bytes } => self.copy(to, from, *bytes as usize, f)?,
             ExprKind::Attr(number) => self.attributes[*number as usize],
             ExprKind::SetAttr(number, value) => {
                 let value = self.eval(value, f)?;
@@ -284,6 +282,7 @@ impl Call<'_> {
             Base::Output => self.layout.output,
             Base::Static => 0,
             Base::Local => self.layout.functions[f],
+            Base::Frame(function) => self.layout.functions[function.0 as usize],
         };
         let mut located = Located { at: (base + place.offset) as usize, fault: None };
         for index in &place.indices {

@@ -20,6 +20,8 @@ pub(crate) enum TokenKind {
     /// An integer with its suffix. The parser reads the value.
     Number,
     Character,
+    /// A string in quotes.
+    Text,
     /// `#define`.
     Define,
     /// The end of a line that began with `#define`.
@@ -177,14 +179,19 @@ impl Lexer<'_> {
     }
 
     fn string(&mut self) {
-        let line = self.run(self.at, |byte| byte != b'\n');
-        let length = self.text[self.at + 1..line].find('"');
-        let end = length.map_or(line, |length| self.at + 1 + length + 1);
-        let error = Diagnostic::new(Span::new(self.at, end), "E-code has no strings", "a string");
-        let help = "a field that holds text is an array of `char`: compare its elements, as in `input.comm[0] == 'x'`";
-        self.sink.push(error.help(help));
-        // Pushes a number, so that the parser does not report an error here as well.
-        self.push(TokenKind::Number, end);
+        let mut end = self.at + 1;
+        let bytes = self.text.as_bytes();
+        while end < bytes.len() && bytes[end] != b'"' && bytes[end] != b'\n' {
+            end += if bytes[end] == b'\\' { 2 } else { 1 };
+        }
+        if end >= bytes.len() || bytes[end] != b'"' {
+            let open = Span::new(self.at, self.at + 1);
+            let error = Diagnostic::new(open, "this string has no closing `\"`", "it starts here");
+            self.sink.push(error.help("end it with `\"` on the same line"));
+            self.at = self.run(self.at, |byte| byte != b'\n');
+            return;
+        }
+        self.push(TokenKind::Text, end + 1);
     }
 
     fn number(&mut self) {

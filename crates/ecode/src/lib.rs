@@ -27,11 +27,11 @@ mod suggest;
 pub mod testing;
 
 pub use bound::Bound;
-pub use diagnostics::{Diagnostic, Diagnostics};
+pub use diagnostics::{Diagnostic, Diagnostics, Warnings};
 pub use engine::{CallContext, Engine, Limits};
 pub use environment::Environment;
 pub use format_text::format_text;
-pub use front::{compile, parse_formats};
+pub use front::{compile, compile_with_warnings, parse_formats};
 pub use hir::{Fault, FaultKind, Program, Uses};
 pub use interp::Interpreter;
 pub use pretty::pretty;

@@ -4,12 +4,17 @@
 
 use qfabric_ecode::{CallContext, Engine, Environment, Interpreter, Limits, compile, pretty};
 
-const GUIDE: &str = include_str!("../../../docs/guide/src/ecode.md");
+const PAGES: [&str; 2] =
+    [include_str!("../../../docs/guide/src/ecode.md"), include_str!("../../../docs/guide/src/evpath.md")];
 
-/// The blocks with this mark, each with its line number in the guide.
+/// The blocks with this mark, each with its line number in its page.
 fn blocks(mark: &str) -> Vec<(usize, String)> {
+    PAGES.iter().flat_map(|page| blocks_of(page, mark)).collect()
+}
+
+fn blocks_of(page: &str, mark: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
-    let mut lines = GUIDE.lines().enumerate();
+    let mut lines = page.lines().enumerate();
     while let Some((number, line)) = lines.next() {
         if let Some(marked) = line.strip_prefix("```").filter(|marked| !marked.is_empty()) {
             let block: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();

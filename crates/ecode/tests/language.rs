@@ -616,3 +616,411 @@ fn a_program_lists_the_constants_and_members_that_its_text_uses() {
     let whole = program("struct input { int a; int b; }; struct output { int a; int b; }; output = input; return 1;");
     assert_eq!([&whole.uses.inputs, &whole.uses.outputs].map(names), ["a b", "a b"]);
 }
+
+mod declarations {
+    use super::*;
+
+    #[test]
+    fn an_enumeration_in_a_condition_is_not_visible_after_its_statement() {
+        assert_eq!(verdict("if (sizeof(enum { A = 1 }) == 4) { } enum { A = 2 }; return A;"), 2);
+        assert_eq!(verdict("switch (sizeof(enum { A = 1 })) { case 4: break; } enum { A = 2 }; return A;"), 2);
+        assert_eq!(verdict("enum { A = 5 }; if (sizeof(enum { A = 1 }) == 4) { } return A;"), 5);
+        assert_eq!(verdict("int r; if (sizeof(enum { A = 7 }) == 4) r = A; else r = -A; return r;"), 7);
+        let leaked = compile("if (sizeof(enum { A = 1 })) { } return A;", &Environment::default());
+        assert!(leaked.unwrap_err().to_string().contains("`A` is not defined here"));
+    }
+
+    #[test]
+    fn a_structure_can_be_announced_before_its_definition() {
+        assert_eq!(verdict("struct point; struct point { int x; }; struct point p = {3}; return p.x;"), 3);
+        assert_eq!(verdict("struct point { int x; }; { struct point; } return sizeof(struct point);"), 4);
+        assert!(compile("struct point; struct point p; return 1;", &Environment::default()).is_err());
+    }
+
+    #[test]
+    fn braces_around_inner_values_may_be_omitted() {
+        let point = "struct point { int x; int y[2]; struct { int a, b; } in; };";
+        let sum = "return p.x + 10 * p.y[0] + 100 * p.y[1] + 1000 * p.in.a + 10000 * p.in.b;";
+        for kind in ["", "static "] {
+            for list in ["{1, 2, 3, 4, 5}", "{1, {2, 3}, 4, 5}", "{1, 2, 3, {4, 5}}", "{1, {2, 3}, {4, 5},}"] {
+                assert_eq!(verdict(&format!("{point} {kind}struct point p = {list}; {sum}")), 54_321, "{list}");
+            }
+            assert_eq!(verdict(&format!("{point} {kind}struct point p = {{1, {{2}}, 4}}; {sum}")), 4_021);
+            let rows = format!("{kind}int t[][2] = {{1, 2, 3, {{4}}, 5}};");
+            assert_eq!(verdict(&format!("{rows} return sizeof t;")), 24, "1 2, 3 0 would be C's reading of {{4}}");
+        }
+    }
+}
+
+mod typedefs {
+    use super::*;
+
+    #[test]
+    fn a_typedef_names_any_type() {
+        let text = "typedef unsigned char byte, *_; ";
+        assert!(compile(text, &Environment::default()).is_err(), "pointers stay refused");
+        assert_eq!(verdict("typedef unsigned char byte; byte b = 300; return b + (byte)257 + sizeof(byte);"), 46);
+        assert_eq!(verdict("typedef struct { int x, y; } point; point p = {3, 4}; return p.x * 10 + p.y;"), 34);
+        let text = "typedef struct node { int v; } node; struct node a = {5}; node b = a; return b.v;";
+        assert_eq!(verdict(text), 5);
+        assert_eq!(verdict("typedef int row[4]; row table[3]; return sizeof(row) * 100 + sizeof table;"), 1648);
+        assert_eq!(verdict("typedef enum { RED, GREEN } colour; colour c = GREEN; return c;"), 1);
+        assert_eq!(verdict("typedef long number; typedef number other; other n = -1; return n;"), -1);
+    }
+
+    #[test]
+    fn a_typedef_is_visible_in_functions_and_their_heads() {
+        let text = "typedef long number; number twice(number x) { number y = x; return y * 2; } return twice(21);";
+        assert_eq!(verdict(text), 42);
+        assert_eq!(verdict("int f(void) { typedef char small; return (small)300; } return f();"), 44);
+    }
+
+    #[test]
+    fn a_variable_hides_a_typedef_in_its_block() {
+        assert_eq!(
+            verdict("typedef int t; { int t = 3; t = (t) + 4; if (t != 7) return 0; } t x = (t)2; return x;"),
+            2
+        );
+        assert_eq!(verdict("typedef int t; int f(int t) { return (t) - 1; } return f(5);"), 4);
+        assert_eq!(verdict("typedef int t; struct s { int t; } a = {6}; return a.t;"), 6);
+    }
+}
+
+mod records {
+    use super::*;
+
+    const POINT: &str = "typedef struct point { int x; char c[3]; long y; } point;";
+
+    #[track_caller]
+    fn gives(text: &str, expected: i64) {
+        assert_eq!(verdict(&format!("{POINT} {text}")), expected, "{text}");
+    }
+
+    #[test]
+    fn functions_take_and_return_structures() {
+        gives("point make(int x, long y) { point p = {x, {1, 2, 3}, y}; return p; } return make(3, 4).y;", 4);
+        gives("long sum(point p) { p.x += 1; return p.x + p.y; } point p = {1, {0}, 5}; return sum(p) * 10 + p.x;", 71);
+        let text = "point move(point p, int by) { p.x += by; return p; } long f(point p) { return p.x; }
+            point p = {1}; return f(move(move(p, 2), 3)) * 10 + p.x;";
+        gives(text, 61);
+        gives("point zero(int x) { if (x) { point p = {7}; return p; } } return zero(1).x * 10 + zero(0).x;", 70);
+    }
+
+    #[test]
+    fn arguments_are_evaluated_from_left_to_right() {
+        let text = "static point p; int change(int x) { p.x = x; return x; }
+            long f(point a, int b, point c) { return a.x * 100 + b * 10 + c.x; }
+            p.x = 1; return f(p, change(5), p);";
+        gives(text, 155);
+        let text = "point next(point p) { p.x++; return p; } long f(point a, point b) { return a.x * 10 + b.x; }
+            point p = {1}; return f(next(p), next(next(p)));";
+        gives(text, 23);
+        let text =
+            "int one(point p) { return p.x; } long f(point a, int b, point c) { return a.x * 100 + b * 10 + c.x; }
+            point a = {1}, b = {2}, c = {3}; return f(a, one(b) + f(c, 0, a), c);";
+        gives(text, 3133);
+    }
+
+    #[test]
+    fn structures_are_values_in_expressions() {
+        gives("point a = {1}, b = {2}, c; int i = 0; c = (i++, b); return c.x * 10 + i;", 21);
+        gives("point a = {1}, b = {2}, c; c = a = b; return c.x * 10 + a.x;", 22);
+        gives("point a = {1}, b = {2}; int n = 5; return (n > 3 ? a : b).x * 10 + (n > 7 ? a : b).x;", 12);
+        gives("point a = {1}, b = {2}; return (a = b, a).x * 10 + (a.x = 7, b = a).x;", 27);
+        gives("point t[3]; point a = {4}; int i = 0; t[i++] = t[i++] = a; return i * 100 + t[0].x * 10 + t[1].x;", 244);
+        gives("point a = {4, {5, 6, 7}}; int i = 1; return (i, a).c[i];", 6);
+    }
+
+    #[test]
+    fn a_part_of_a_result_is_not_a_variable() {
+        let text = format!("{POINT} point f(int x) {{ point p; return p; }} f(1).x = 3;");
+        let said = compile(&text, &Environment::default()).unwrap_err().to_string();
+        assert!(said.contains("a value is assigned to a part of a result"), "{said}");
+    }
+}
+
+mod strings {
+    use super::*;
+
+    #[test]
+    fn a_string_initialises_an_array_of_characters() {
+        assert_eq!(verdict("char a[] = \"abc\"; return sizeof a * 1000 + a[0] + a[3];"), 4097);
+        assert_eq!(verdict("static const char a[6] = \"a\\n\" \"\\x41\"; return a[1] * 100 + a[2] + a[5];"), 1065);
+        assert_eq!(verdict("char a[3] = \"abc\"; return a[2];"), 99, "without the zero at its end, as in C");
+        assert_eq!(verdict("struct { int n; char name[8]; } t[] = {{1, \"x\"}, 2, \"yz\"}; return t[1].name[1];"), 122);
+        assert_eq!(verdict("char a[8] = {\"abc\"}; return a[2] + a[7];"), 99);
+    }
+
+    #[test]
+    fn strings_are_compared_and_measured_within_their_arrays() {
+        let texts = ["", "a", "ab", "abc", "abe", "b", "abcdefg"];
+        for a in texts {
+            for b in texts {
+                let text = format!("char a[7] = \"{a}\"; char b[9] = \"{b}\"; return strcmp(a, b);");
+                assert_eq!(verdict(&text).signum(), a.cmp(b) as i64, "{a} {b}");
+                let text = format!("char a[7] = \"{a}\"; return strncmp(a, \"{b}\", 2);");
+                let head = |text: &str| text[..text.len().min(2)].to_owned();
+                assert_eq!(verdict(&text).signum(), head(a).cmp(&head(b)) as i64, "{a} {b}");
+            }
+            assert_eq!(verdict(&format!("char a[7] = \"{a}\"; return strlen(a);")), a.len() as i64);
+        }
+        assert_eq!(verdict("return strlen(\"abc\") * 10 + strcmp(\"x\", \"x\");"), 30);
+        assert_eq!(verdict("unsigned char a[2] = {200}; char b[2] = {100}; return strcmp(a, b);"), 100);
+    }
+
+    #[test]
+    fn a_copy_is_cut_at_the_end_of_its_array() {
+        let text = "char a[4] = \"....\"; strcpy(a, \"tomato\"); return strcmp(a, \"tom\") == 0 && a[3] == 0;";
+        assert_eq!(verdict(text), 1);
+        let text = "char a[8] = \".......\"; strcpy(a, \"hi\"); return strlen(a) * 100 + (a[4] == '.');";
+        assert_eq!(verdict(text), 201);
+        let text = "struct { char n[4]; } t[2] = {{\"ab\"}}; int i = 0; strcpy(t[i + 1].n, t[i++].n);
+            return i * 10 + strlen(t[1].n);";
+        assert_eq!(verdict(text), 12);
+    }
+}
+
+mod random_numbers {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_posix() {
+        let text = "srand48(42); long a = lrand48(), b = mrand48(); return a * 4 + (b & 3);";
+        // x = (0x5deece66d x + 11) mod 2^48, from 42 * 65536 + 0x330e.
+        let next = |x: u64| (x.wrapping_mul(0x5_deec_e66d) + 11) & ((1 << 48) - 1);
+        let first = next((42 << 16) + 0x330e);
+        let second = next(first);
+        assert_eq!(verdict(text), (first >> 17) as i64 * 4 + ((second >> 16) & 3) as i64);
+        assert_eq!(first >> 17, 1_598_855_263, "glibc's first number after srand48(42)");
+    }
+
+    #[test]
+    fn each_handler_continues_its_own_sequence() {
+        let mut first = engine("return lrand48();");
+        let mut second = engine("return lrand48();");
+        let call = |engine: &mut Interpreter| engine.call(&[], &CallContext::default(), &mut |_| ()).unwrap();
+        let numbers: Vec<i64> = (0..50).map(|_| call(&mut first)).collect();
+        assert_eq!(numbers, (0..50).map(|_| call(&mut second)).collect::<Vec<_>>());
+        assert!(numbers.iter().all(|number| (0..1 << 31).contains(number)));
+        assert!(numbers.windows(2).all(|pair| pair[0] != pair[1]), "{numbers:?}");
+    }
+}
+
+mod lengths {
+    use super::*;
+
+    const INPUT: &str = "struct input { int n; int value[n <= 3]; };";
+
+    fn answer(body: &str, event: &[i32]) -> Result<i64, Fault> {
+        let program = program(&format!("{INPUT} {body}"));
+        Interpreter::new(&program, Limits::default()).call(&ints(event), &CallContext::default(), &mut |_| ())
+    }
+
+    #[test]
+    fn the_length_of_an_array_can_be_a_member_before_it() {
+        let sum = "long sum; for (int i = 0; i < input.n; i++) sum += input.value[i]; return sum;";
+        assert_eq!(answer(sum, &[2, 10, 20, 30]), Ok(30));
+        assert_eq!(answer(sum, &[0, 10, 20, 30]), Ok(0));
+        assert_eq!(answer(sum, &[3, 10, 20, 30]), Ok(60));
+        let fault = Err(Fault { kind: FaultKind::Index, line: 1 });
+        assert_eq!(answer(sum, &[4, 10, 20, 30]), fault, "beyond the largest length");
+        assert_eq!(answer("return input.value[1];", &[2, 10, 20, 30]), Ok(20));
+        assert_eq!(answer("return input.value[1];", &[1, 10, 20, 30]), fault, "beyond the present length");
+        assert_eq!(answer("return input.value[0];", &[-1, 10, 20, 30]), fault);
+        assert_eq!(answer("return sizeof input;", &[0; 4]), Ok(16), "always the largest length");
+        let text = "struct s { unsigned char n; int v[n <= 2 * 2][2]; } a[2]; a[1].n = 3; int i = 1;
+            a[i].v[2][1] = 5; return a[i].v[i + 1][i];";
+        assert_eq!(verdict(text), 5);
+    }
+}
+
+mod floats {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "struct input { double a, b; float c, d; long i; unsigned long u; };
+        struct output { double sum, difference, product, quotient, of_i, of_u, of_c;
+            float fsum, fdifference, fproduct, fquotient, f_of_i, f_of_u, f_of_a; long to_i, compared; unsigned long to_u; };
+        double a = input.a, b = input.b; float c = input.c, d = input.d;
+        output.sum = a + b; output.difference = a - b; output.product = a * b; output.quotient = a / b;
+        output.of_i = input.i; output.of_u = input.u; output.of_c = c;
+        output.fsum = c + d; output.fdifference = c - d; output.fproduct = c * d; output.fquotient = c / d;
+        output.f_of_i = input.i; output.f_of_u = input.u; output.f_of_a = a;
+        output.to_i = a; output.to_u = a;
+        output.compared = (a < b) | (a <= b) << 1 | (a > b) << 2 | (a >= b) << 3 | (a == b) << 4 | (a != b) << 5 | !a << 6
+            | (c < d) << 7 | (c == d) << 8 | (a ? 1 : 0) << 9 | (a && c) << 10;";
+
+    /// Numbers of every kind: any bits, special values, neighbours of integers, and pairs of similar size.
+    fn word() -> impl Strategy<Value = u64> {
+        let special = [
+            0,
+            1,
+            1 << 51,
+            (1 << 52) - 1,
+            1 << 52,
+            0x3ff0 << 48,
+            0x3ff0_0000_0000_0001,
+            0x3fdf_ffff_ffff_ffff,
+            0x43e0 << 48,
+            0x43df_ffff_ffff_ffff,
+            0x43f0 << 48,
+            0x4340 << 48,
+            0x7fef_ffff_ffff_ffff,
+            0x7ff0 << 48,
+            0x7ff8 << 48,
+            0x7ff0_0000_0000_0001,
+            0x36a0 << 48,
+            0x3690 << 48,
+            0x3690_0000_0000_0001,
+            0x47ef_ffff_f000_0000,
+            0x3810 << 48,
+        ];
+        let near = (0x3fe..0x402_u64, any::<u64>()).prop_map(|(e, f)| e << 52 | f >> 12);
+        let whole = any::<i32>().prop_map(|n| f64::from(n).to_bits());
+        let positive = prop_oneof![any::<u64>(), prop::sample::select(special.to_vec()), near, whole];
+        (positive, any::<bool>()).prop_map(|(word, minus)| word ^ u64::from(minus) << 63)
+    }
+
+    fn doubles(values: &[f64]) -> Vec<u8> {
+        let word = |value: &f64| if value.is_nan() { 0x7ff8 << 48 } else { value.to_bits() };
+        values.iter().flat_map(|value| word(value).to_le_bytes()).collect()
+    }
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        let word = |value: &f32| if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() };
+        values.iter().flat_map(|value| word(value).to_le_bytes()).collect()
+    }
+
+    fn rounds() -> u32 {
+        std::env::var("QFABRIC_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000)
+    }
+
+    /// The output of [`TEXT`] by the processor.
+    fn expected(a: f64, b: f64, c: f32, d: f32, i: i64, u: u64) -> Vec<u8> {
+        let truths =
+            [a < b, a <= b, a > b, a >= b, a == b, a != b, a == 0.0, c < d, c == d, a != 0.0, a != 0.0 && c != 0.0];
+        let compared: i64 = truths.iter().zip(0..).map(|(truth, bit)| i64::from(*truth) << bit).sum();
+        let doubles = doubles(&[a + b, a - b, a * b, a / b, i as f64, u as f64, c.into()]);
+        let floats = floats(&[c + d, c - d, c * d, c / d, i as f32, u as f32, a as f32]);
+        let words = [&(a as i64).to_le_bytes()[..], &compared.to_le_bytes(), &(a as u64).to_le_bytes()].concat();
+        let floats = [floats, vec![0; 4]].concat();
+        [doubles, floats, words].concat()
+    }
+
+    #[test]
+    fn results_are_those_of_ieee_754() {
+        let program = program(TEXT);
+        let engine = std::cell::RefCell::new(Interpreter::new(&program, Limits::default()));
+        let config = ProptestConfig { cases: rounds(), failure_persistence: None, ..ProptestConfig::default() };
+        let numbers = (word(), word(), word(), word(), any::<u64>(), 0..64_u32);
+        proptest!(config, |((a, b, c, d, n, shift) in numbers)| {
+            let (a, b) = (f64::from_bits(a), f64::from_bits(b));
+            let narrow = |word: u64| f32::from_bits(if word & 1 == 0 { (word >> 32) as u32 } else { (f64::from_bits(word) as f32).to_bits() });
+            let (c, d, n) = (narrow(c), narrow(d), n >> shift);
+            let event = [&a.to_le_bytes()[..], &b.to_le_bytes(), &c.to_le_bytes(), &d.to_le_bytes(), &n.to_le_bytes(), &n.to_le_bytes()].concat();
+            let mut engine = engine.borrow_mut();
+            engine.call(&event, &CallContext::default(), &mut |_| ()).unwrap();
+            prop_assert_eq!(engine.output(), expected(a, b, c, d, n as i64, n), "{:e} {:e} {:e} {:e} {}", a, b, c, d, n);
+        });
+    }
+
+    #[test]
+    fn numbers_mix_as_in_c() {
+        assert_eq!(verdict("double x = 0.1 + 0.2; return x * 1e17;"), 30_000_000_000_000_004);
+        assert_eq!(verdict("float x = 0.1f; double y = 0.1; return (x == y) * 10 + (x == 0.1f);"), 1);
+        assert_eq!(verdict("int i = 7; return i / 2 * 100 + i / 2. * 10;"), 335);
+        assert_eq!(verdict("double x = 2.75; x += 1; x *= 2; x--; return x++ * 100 + x;"), 657);
+        assert_eq!(verdict("int i = 10; i *= 1.25; i -= 0.5f; return i;"), 11);
+        assert_eq!(
+            verdict("double t[2][2] = {1.5, 2.5, {3}}; int i = 0; t[i++][1] += t[1][0]; return t[0][1] * 10 + i;"),
+            56
+        );
+        assert_eq!(verdict("attr.x = 2; attr.x *= 2.5; attr.x += 1.75; return attr.x;"), 6);
+        assert_eq!(
+            verdict("static double sum = 1e3; sum = sum / 3; return (long)sum * 100 + (unsigned char)300.7;"),
+            33_344
+        );
+        assert_eq!(verdict("#define PI 3.14159\ndouble area(double r) { return PI * r * r; } return area(10);"), 314);
+        assert_eq!(verdict("return max(1, 2.5) * 10 + abs(-1.5) * 100 + clamp(7, 0.5, 1.5) * 1000;"), 1_675);
+        assert_eq!(verdict("double n = 0; for (double x = 0; x < 1; x += 0.25) n++; return n;"), 4);
+        assert_eq!(
+            verdict("double a = -0.0; return (a ? 1 : 2) * 10 + (1 / a < 0) + sizeof(float) * 100 + sizeof 1.0;"),
+            429
+        );
+        assert_eq!(
+            verdict("double z = 0; double n = z / z; return (n == n) * 10 + (n != n) + (n ? 100 : 0) + !n * 1000;"),
+            101
+        );
+    }
+
+    /// The instructions that the guide states for an operation.
+    #[test]
+    fn an_operation_takes_at_most_the_stated_instructions() {
+        let start = "struct input { double a, b; long i; }; static double r; static long l;
+            double a = input.a, b = input.b; long i = input.i;";
+        let size = |text: &str| qfabric_ecode::bpf::measure(&program(&format!("{start} {text}"))).instructions;
+        for (operation, most) in [
+            ("r = a + b;", 335),
+            ("r = a * b;", 477),
+            ("r = a / b;", 466),
+            ("l = a < b;", 90),
+            ("l = a == b;", 54),
+            ("r = i;", 122),
+            ("l = a;", 82),
+        ] {
+            let instructions = size(operation) - size("");
+            assert!(instructions <= most, "{operation}: {instructions} instructions, {most} stated");
+        }
+    }
+
+    #[test]
+    fn random_fractions_are_those_of_posix() {
+        assert_eq!(verdict("srand48(42); return drand48() * 1000000;"), 744_525);
+    }
+}
+
+mod warnings {
+    use super::*;
+    use qfabric_ecode::compile_with_warnings;
+
+    /// The warnings of a text: line, column and message.
+    fn warnings(text: &str) -> Vec<(u32, u32, String)> {
+        let (_, warnings) = compile_with_warnings(text, &Environment::default()).expect("the text compiles");
+        warnings.iter().map(|warning| (warning.line(), warning.column(), warning.message().to_owned())).collect()
+    }
+
+    #[test]
+    fn the_places_where_c_compilers_warn_are_reported() {
+        for (text, column, message) in [
+            ("int a, b; if (a = b) return 1;", 17, "this condition is an assignment"),
+            ("int a, b = 1; while (a = b) b--;", 24, "this condition is an assignment"),
+            ("int a; if (a); return 1;", 14, "this `if` does nothing"),
+            ("int a; a + 1;", 8, "this statement has no effect"),
+            ("int a; return 1 < a < 3;", 21, "this compares the result of a comparison, 0 or 1"),
+            ("int a; return a & 1 == 0;", 17, "the comparison binds tighter than this operator"),
+            ("int a; return a == 1 || a > 2 && a < 9;", 22, "`&&` binds tighter than `||`"),
+        ] {
+            assert_eq!(warnings(text), [(1, column, message.to_owned())], "{text}");
+        }
+    }
+
+    #[test]
+    fn parentheses_say_that_the_author_means_it() {
+        for text in [
+            "int a, b; if ((a = b)) return 1;",
+            "int a; if ((a & 1) == 0 || (a > 2 && a < 9)) return 1;",
+            "int a, b; (void)a; a && b++; if (a) { } return (a < b) < 3;",
+        ] {
+            assert_eq!(warnings(text), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn warnings_are_rendered_like_errors() {
+        let text = "int a, b;\nif (a = b) return 1;\n";
+        let (_, warnings) = compile_with_warnings(text, &Environment::default()).unwrap();
+        let shown = warnings.render("f.ec", text, false);
+        assert!(shown.starts_with("warning: this condition is an assignment\n --> f.ec:2:7"), "{shown}");
+        assert!(compile_with_warnings("return 1;", &Environment::default()).unwrap().1.is_empty());
+    }
+}

@@ -128,6 +128,9 @@ fn put_text(count: u32, text: &str, bytes: &mut [u8], path: &str) -> Result<(), 
 }
 
 fn put_scalar(ty: Scalar, value: &Value, bytes: &mut [u8], path: &str) -> Result<(), String> {
+    if ty.float {
+        return put_float(ty, value, bytes, path);
+    }
     let number = match value {
         Value::Number(number) => number.as_i64().or_else(|| number.as_u64().map(|n| n as i64)),
         Value::Bool(yes) => Some(i64::from(*yes)),
@@ -146,6 +149,37 @@ fn put_scalar(ty: Scalar, value: &Value, bytes: &mut [u8], path: &str) -> Result
     }
 }
 
+fn put_float(ty: Scalar, value: &Value, bytes: &mut [u8], path: &str) -> Result<(), String> {
+    let number = match value {
+        Value::String(text) => NOT_FINITE.iter().find(|(name, _)| name == text).map(|(_, number)| *number),
+        _ => value.as_f64(),
+    };
+    let Some(number) = number else {
+        return Err(format!("{path} is {value}; use a number, or \"nan\", \"inf\" or \"-inf\""));
+    };
+    match ty.bits {
+        32 => bytes[..4].copy_from_slice(&(number as f32).to_le_bytes()),
+        _ => bytes[..8].copy_from_slice(&number.to_le_bytes()),
+    }
+    Ok(())
+}
+
+/// The numbers that JSON cannot express, as text.
+const NOT_FINITE: [(&str, f64); 3] = [("nan", f64::NAN), ("inf", f64::INFINITY), ("-inf", f64::NEG_INFINITY)];
+
+fn show_float(ty: Scalar, bytes: &[u8]) -> Value {
+    let word = scalar(ty, bytes) as u64;
+    let number = if ty.bits == 32 { f64::from(f32::from_bits(word as u32)) } else { f64::from_bits(word) };
+    let text = if number.is_nan() {
+        "nan"
+    } else if number > 0.0 {
+        "inf"
+    } else {
+        "-inf"
+    };
+    serde_json::Number::from_f64(number).map_or_else(|| text.into(), Value::Number)
+}
+
 fn range(ty: Scalar) -> String {
     let (low, high) = match ty.signed {
         true => (-1i128 << (ty.bits - 1), (1i128 << (ty.bits - 1)) - 1),
@@ -162,6 +196,7 @@ fn show(kind: &Kind, dims: &[u32], bytes: &[u8]) -> Value {
             Value::Array((0..*count as usize).map(|i| show(kind, inner, at(i))).collect())
         }
         ([], Kind::Struct(format)) => Value::Object(decode(format, bytes)),
+        ([], Kind::Scalar(ty)) if ty.float => show_float(*ty, bytes),
         ([], Kind::Scalar(ty)) if ty.signed => scalar(*ty, bytes).into(),
         ([], Kind::Scalar(ty)) => (scalar(*ty, bytes) as u64).into(),
     }
@@ -194,6 +229,20 @@ mod tests {
 
     fn encoded(value: Value) -> Result<Vec<u8>, String> {
         encode(&format(), value.as_object().unwrap())
+    }
+
+    #[test]
+    fn floating_point_numbers_are_numbers_and_the_others_are_words() {
+        let fields =
+            vec![field("d", 0, Kind::Scalar(Scalar::F64), &[2]), field("f", 16, Kind::Scalar(Scalar::F32), &[])];
+        let format = Format { name: "event".into(), size: 24, align: 8, fields };
+        assert_eq!(format.validate(), Ok(()));
+        for event in [json!({"d": [0.1, -2.5e300], "f": 0.5}), json!({"d": ["nan", "inf"], "f": "-inf"})] {
+            let bytes = encode(&format, event.as_object().unwrap()).unwrap();
+            assert_eq!(Value::Object(decode(&format, &bytes)), event);
+        }
+        let wrong = encode(&format, json!({"f": "much"}).as_object().unwrap()).unwrap_err();
+        assert_eq!(wrong, r#"f is "much"; use a number, or "nan", "inf" or "-inf""#);
     }
 
     #[test]

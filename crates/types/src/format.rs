@@ -7,32 +7,41 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One of C's integer types.
+/// One of C's integer types, or `float` or `double`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Scalar {
     /// 8, 16, 32 or 64.
     pub bits: u8,
+    /// False for `float` and `double`: their words are bits, not signed numbers.
     pub signed: bool,
+    /// True for `float` (IEEE 754 binary32) and `double` (binary64).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub float: bool,
 }
 
 impl Scalar {
     /// `signed char`, and `char`, which is signed as on x86.
-    pub const I8: Scalar = Scalar { bits: 8, signed: true };
+    pub const I8: Scalar = Scalar { bits: 8, signed: true, float: false };
     /// `unsigned char`.
-    pub const U8: Scalar = Scalar { bits: 8, signed: false };
+    pub const U8: Scalar = Scalar { bits: 8, signed: false, float: false };
     /// `short`.
-    pub const I16: Scalar = Scalar { bits: 16, signed: true };
+    pub const I16: Scalar = Scalar { bits: 16, signed: true, float: false };
     /// `unsigned short`.
-    pub const U16: Scalar = Scalar { bits: 16, signed: false };
+    pub const U16: Scalar = Scalar { bits: 16, signed: false, float: false };
     /// `int`.
-    pub const I32: Scalar = Scalar { bits: 32, signed: true };
+    pub const I32: Scalar = Scalar { bits: 32, signed: true, float: false };
     /// `unsigned int`.
-    pub const U32: Scalar = Scalar { bits: 32, signed: false };
+    pub const U32: Scalar = Scalar { bits: 32, signed: false, float: false };
     /// `long` and `long long`.
-    pub const I64: Scalar = Scalar { bits: 64, signed: true };
+    pub const I64: Scalar = Scalar { bits: 64, signed: true, float: false };
     /// `unsigned long` and `unsigned long long`.
-    pub const U64: Scalar = Scalar { bits: 64, signed: false };
+    pub const U64: Scalar = Scalar { bits: 64, signed: false, float: false };
+
+    /// `float`.
+    pub const F32: Scalar = Scalar { bits: 32, signed: false, float: true };
+    /// `double`.
+    pub const F64: Scalar = Scalar { bits: 64, signed: false, float: true };
 
     /// Size and alignment, in bytes.
     pub const fn bytes(self) -> u32 {
@@ -42,6 +51,8 @@ impl Scalar {
     /// The name of the type in C.
     pub const fn c_name(self) -> &'static str {
         match (self.bits, self.signed) {
+            (32, _) if self.float => "float",
+            _ if self.float => "double",
             (8, true) => "char",
             (8, false) => "unsigned char",
             (16, true) => "short",
@@ -222,6 +233,7 @@ impl Kind {
 
     fn is_sound(&self) -> bool {
         match self {
+            Kind::Scalar(scalar) if scalar.float => !scalar.signed && matches!(scalar.bits, 32 | 64),
             Kind::Scalar(scalar) => matches!(scalar.bits, 8 | 16 | 32 | 64),
             Kind::Struct(format) => !format.fields.is_empty(),
         }
@@ -342,7 +354,7 @@ mod tests {
         assert!(refusal(|format| format.size = 1 << 20).contains("the limit is 16384"));
         assert!(refusal(|format| format.fields[0].name = "a b".to_owned()).contains("not a name in C"));
         assert!(refusal(|format| format.fields[1].name = "rate".to_owned()).contains("two members `rate`"));
-        let odd = Kind::Scalar(Scalar { bits: 24, signed: true });
+        let odd = Kind::Scalar(Scalar { bits: 24, ..Scalar::I32 });
         assert!(refusal(|format| format.fields[0].kind = odd).contains("of no size"));
     }
 

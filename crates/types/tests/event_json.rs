@@ -8,7 +8,11 @@ use qfabric_types::format::{Field, Format, Kind, Scalar};
 type Member = (Kind, Vec<u32>);
 
 fn scalar() -> impl Strategy<Value = Scalar> {
-    (prop::sample::select(vec![8u8, 16, 32, 64]), any::<bool>()).prop_map(|(bits, signed)| Scalar { bits, signed })
+    (prop::sample::select(vec![8u8, 16, 32, 64]), any::<bool>()).prop_map(|(bits, signed)| Scalar {
+        bits,
+        signed,
+        float: false,
+    })
 }
 
 /// Places the members one behind the other, each at the next multiple of its alignment.

@@ -256,7 +256,7 @@ fn numbers(format: &Format, base: u32) -> Result<Vec<(String, At)>, String> {
 
 fn number(field: &Field, base: u32) -> Result<At, String> {
     match (&field.kind, &field.dims[..]) {
-        (Kind::Scalar(ty), []) => Ok(At { offset: base + field.offset, ty: *ty }),
+        (Kind::Scalar(ty), []) if !ty.float => Ok(At { offset: base + field.offset, ty: *ty }),
         _ => Err(format!("`{}` is {}, but must be one number", field.name, field.type_text())),
     }
 }
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::{AttributesRef, SourceId};
 
-    const LONG: Scalar = Scalar { bits: 64, signed: true };
+    const LONG: Scalar = Scalar::I64;
 
     proptest! {
         /// For every requested tail the event keeps its structure and stays within the limit, and a refusal changes

@@ -6,6 +6,9 @@ use qfabric_types::format::{Field, Format, Kind, Scalar};
 use super::{Malformed, Reader, Writer};
 use crate::{EventType, Limits, Order, Pressure, Spec};
 
+/// Set in the number of bits of `float` and `double`. Versions without these types refuse the format.
+const FLOAT: u8 = 0x80;
+
 impl Writer<'_> {
     pub(crate) fn spec(&mut self, spec: &Spec) {
         self.u8(match spec.order {
@@ -37,7 +40,7 @@ impl Writer<'_> {
         match &field.kind {
             Kind::Scalar(scalar) => {
                 self.u8(0);
-                self.u8(scalar.bits);
+                self.u8(scalar.bits | if scalar.float { FLOAT } else { 0 });
                 self.flag(scalar.signed);
             }
             Kind::Struct(format) => {
@@ -82,7 +85,10 @@ impl Reader<'_> {
         let (name, offset) = (self.text()?.to_owned(), self.u32()?);
         let dims = self.list(Format::MAX_DIMENSIONS, Reader::u32)?;
         let kind = match self.u8()? {
-            0 => Kind::Scalar(Scalar { bits: self.u8()?, signed: self.flag()? }),
+            0 => {
+                let (bits, signed) = (self.u8()?, self.flag()?);
+                Kind::Scalar(Scalar { bits: bits & !FLOAT, signed, float: bits & FLOAT != 0 })
+            }
             1 => Kind::Struct(self.format(depth + 1)?),
             _ => return Err(Malformed),
         };

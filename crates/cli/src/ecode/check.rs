@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use qfabric_daemon::EcallsConfig;
-use qfabric_ecode::{Bound, Environment, Limits, Program, bpf};
+use qfabric_ecode::{Bound, Diagnostic, Environment, Limits, Program, Warnings, bpf};
 use serde_json::json;
 
 use super::source::{Source, events_of};
@@ -45,10 +45,10 @@ pub(super) fn run(args: Args) -> Outcome {
         Some(events) => (Some(events.format), events.max_instructions),
         None => (None, EcallsConfig::default().max_instructions),
     };
-    let program = source.compile(&Environment { input, ..Environment::default() })?;
+    let (program, warnings) = source.compile_with_warnings(&Environment { input, ..Environment::default() })?;
     let bound = Bound::of([&program], None, limit);
     match args.json {
-        true => output::print_json(&summary(&program, bound, limit))?,
+        true => output::print_json(&summary(&program, &warnings, bound, limit))?,
         false if bound.fits(limit) => output::print(&text(&source.name, &program, bound))?,
         false => {}
     }
@@ -71,14 +71,20 @@ fn too_long(name: &str, service: &str, bound: Bound, limit: u32) -> Failure {
     ))
 }
 
-fn summary(program: &Program, bound: Bound, limit: u32) -> serde_json::Value {
+fn summary(program: &Program, warnings: &Warnings, bound: Bound, limit: u32) -> serde_json::Value {
     let measure = bpf::measure(program);
     json!({
         "input_bytes": program.input.size, "output_bytes": program.output.as_ref().map(|format| format.size),
         "static_bytes": program.statics.len(), "frame_bytes": measure.frame, "instructions": measure.instructions,
         "worst_case_instructions": bound.instructions, "limit_instructions": limit, "fuel": bound.fuel,
         "attributes": program.attributes, "loops": program.has_loops, "writes_shared": program.writes_shared,
+        "warnings": warnings.iter().map(warning).collect::<Vec<_>>(),
     })
+}
+
+fn warning(warning: &Diagnostic) -> serde_json::Value {
+    let (line, column) = (warning.line(), warning.column());
+    json!({ "line": line, "column": column, "message": warning.message(), "help": warning.remedy() })
 }
 
 fn text(name: &str, program: &Program, bound: Bound) -> String {

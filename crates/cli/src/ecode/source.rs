@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use qfabric_daemon::EcallsConfig;
-use qfabric_ecode::{Diagnostics, Environment, Program};
+use qfabric_ecode::{Diagnostics, Environment, Program, Warnings};
 use qfabric_linux::ecalls::Kernel;
 use qfabric_types::api::ecalls::Origin;
 use qfabric_types::format::Format;
@@ -47,16 +47,31 @@ impl Source {
         }
     }
 
-    /// Compiles the text. The error shows the wrong lines.
+    /// Compiles the text and prints its warnings to the standard error. The error shows the wrong lines.
     pub(crate) fn compile(&self, environment: &Environment) -> Result<Program, Failure> {
-        qfabric_ecode::compile(&self.text, environment).map_err(|wrong| self.failure(&wrong))
+        self.compile_with_warnings(environment).map(|(program, _)| program)
+    }
+
+    /// Compiles the text, prints its warnings to the standard error, and also returns them.
+    pub(crate) fn compile_with_warnings(&self, environment: &Environment) -> Result<(Program, Warnings), Failure> {
+        let compiled = qfabric_ecode::compile_with_warnings(&self.text, environment);
+        let (program, warnings) = compiled.map_err(|wrong| self.failure(&wrong))?;
+        if !warnings.is_empty() {
+            eprintln!("{}", warnings.render(&self.name, &self.text, colour()));
+        }
+        Ok((program, warnings))
     }
 
     /// The failure that shows the wrong lines as compilers do, in colour at a terminal unless `NO_COLOR` is set.
     pub(crate) fn failure(&self, wrong: &Diagnostics) -> Failure {
-        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Failure::usage(format!("{} does not compile\n{}", self.name, wrong.render(&self.name, &self.text, colour)))
+        let shown = wrong.render(&self.name, &self.text, colour());
+        Failure::usage(format!("{} does not compile\n{shown}", self.name))
     }
+}
+
+/// Whether the standard error shows colours.
+fn colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 /// The event format of a service, and the limit of its handlers.

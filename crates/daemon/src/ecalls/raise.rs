@@ -56,8 +56,8 @@ impl<'a> Event<'a> {
 pub(crate) fn place(format: &Format, field: &str) -> Option<Place> {
     let found = format.field(field).filter(|field| field.dims.is_empty())?;
     match found.kind {
-        qfabric_types::format::Kind::Scalar(ty) => Some(Place { offset: found.offset as usize, ty }),
-        qfabric_types::format::Kind::Struct(_) => None,
+        qfabric_types::format::Kind::Scalar(ty) if !ty.float => Some(Place { offset: found.offset as usize, ty }),
+        _ => None,
     }
 }
 

@@ -33,6 +33,7 @@ impl Generator<'_> {
                 let update = Update { place, op: *op, wide: *wide, value, post: *post, line: *line };
                 self.update(update, None);
             }
+            ExprKind::Copy { to, from, bytes } => self.copy(to, from, *bytes),
             ExprKind::Cast(inner) => self.effect(inner),
             ExprKind::Comma(first, last) => {
                 self.effect(first);
@@ -96,6 +97,10 @@ impl Generator<'_> {
             ExprKind::Store(place, value) => {
                 self.store(place, value, Some(need));
                 return given(need);
+            }
+            ExprKind::Copy { to, from, bytes } => {
+                self.copy(to, from, *bytes);
+                self.asm.mov(Reg(d), 0);
             }
             ExprKind::Update { place, op, wide, value, post, line } => {
                 let update = Update { place, op: *op, wide: *wide, value, post: *post, line: *line };

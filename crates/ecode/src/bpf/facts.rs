@@ -142,7 +142,7 @@ pub(super) fn as_halves<'a>(left: &'a Expr, right: &'a Expr) -> Option<(&'a Expr
         (None, ExprKind::Const(_)) if fits(range(right)) => right,
         _ => return None,
     };
-    Some((from, other, Scalar { bits: 32, signed: from.ty.signed && left.ty.signed }))
+    Some((from, other, Scalar { bits: 32, signed: from.ty.signed && left.ty.signed, float: false }))
 }
 
 /// The 32-bit expression from which a 64-bit expression was widened.

@@ -168,7 +168,6 @@ impl<'a> Generator<'a> {
             Stmt::Return(Some(value)) => self.leave_with(value),
             Stmt::Return(None) => self.leave_with(&Expr { kind: ExprKind::Const(0), ty: Scalar::I64 }),
             Stmt::Clear { place, bytes } => self.clear(place, *bytes),
-            Stmt::Copy { to, from, bytes } => self.copy(to, from, *bytes),
         }
     }
 

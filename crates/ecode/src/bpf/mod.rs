@@ -24,3 +24,4 @@ pub use insn::{Alu, Insn, Jmp, Operand, Reg, Size};
 pub use layout::Layout;
 pub(crate) use measure::costs;
 pub use measure::{Measure, measure};
+pub(crate) use walk::calls;

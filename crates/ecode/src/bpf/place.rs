@@ -129,6 +129,7 @@ impl Generator<'_> {
             Base::Output => (FRAME, self.layout.output + place.offset),
             Base::Static => (STATICS, place.offset),
             Base::Local => (FRAME, self.layout.functions[self.function] + place.offset),
+            Base::Frame(function) => (FRAME, self.layout.functions[function.0 as usize] + place.offset),
         }
     }
 

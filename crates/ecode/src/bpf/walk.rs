@@ -13,6 +13,11 @@ pub(super) fn operands(expr: &Expr) -> Vec<&Expr> {
             all.push(value);
             all
         }
+        ExprKind::Copy { to, from, .. } => {
+            let mut all = indices(to);
+            all.extend(indices(from));
+            all
+        }
         ExprKind::SetAttr(_, one) | ExprKind::AddAttr(_, one) => vec![one],
         ExprKind::Neg(one) | ExprKind::Not(one) | ExprKind::Cast(one) => vec![one],
         ExprKind::Binary { left, right, .. } => vec![left, right],
@@ -32,11 +37,6 @@ pub(super) fn parts(stmt: &Stmt) -> (Vec<&Expr>, Vec<&[Stmt]>) {
         Stmt::Break | Stmt::Continue => (vec![], vec![]),
         Stmt::Return(value) => (value.iter().collect(), vec![]),
         Stmt::Clear { place, .. } => (indices_of(place), vec![]),
-        Stmt::Copy { to, from, .. } => {
-            let mut all = indices_of(to);
-            all.extend(indices_of(from));
-            (all, vec![])
-        }
     }
 }
 
@@ -45,7 +45,7 @@ fn indices_of(place: &Place) -> Vec<&Expr> {
 }
 
 /// Calls `visit` for each call in these statements.
-pub(super) fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
+pub(crate) fn calls(body: &[Stmt], visit: &mut dyn FnMut(FunctionId)) {
     for stmt in body {
         let (exprs, blocks) = parts(stmt);
         exprs.into_iter().for_each(|expr| calls_in(expr, visit));

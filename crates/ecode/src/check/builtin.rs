@@ -27,6 +27,14 @@ const BUILTINS: &[(&str, &[&str])] = &[
     ("fx_mul", &["a", "b"]),
     ("fx_div", &["a", "b"]),
     ("mul_div", &["a", "b", "c"]),
+    ("lrand48", &[]),
+    ("mrand48", &[]),
+    ("drand48", &[]),
+    ("srand48", &["seed"]),
+    ("strlen", &["text"]),
+    ("strcmp", &["a", "b"]),
+    ("strncmp", &["a", "b", "most"]),
+    ("strcpy", &["to", "from"]),
 ];
 
 /// Fractional bits of a fixed-point number (Q16.16).
@@ -54,6 +62,22 @@ impl Checker<'_> {
                 let (number, value) = (self.attribute_name(attribute), self.number(value));
                 let value = cast(value?, Scalar::I64);
                 Ok(word(hir::ExprKind::SetAttr(number?, Box::new(value))))
+            }
+            ("strlen", [text]) => self.string_length(text),
+            ("strcmp", [a, b]) => self.string_compare(a, b, None, span),
+            ("strncmp", [a, b, most]) => self.string_compare(a, b, Some(most), span),
+            ("strcpy", [to, from]) => self.string_copy(to, from, span),
+            ("lrand48", []) => self.random(17, Scalar::U32, span),
+            ("mrand48", []) => self.random(16, Scalar::I32, span),
+            ("drand48", []) => {
+                // The whole state, as a fraction of 2^48.
+                let state = self.random(0, Scalar::U64, span)?;
+                let scale = constant((1.0 / (1u64 << 48) as f64).to_bits() as i64, Scalar::F64);
+                Ok(fold::binary(BinaryOp::Mul, cast(state, Scalar::F64), scale, self.line(span)))
+            }
+            ("srand48", [seed]) => {
+                let seed = cast(self.number(seed)?, Scalar::U32);
+                self.seed(seed, span)
             }
             (known, arguments) => {
                 let values: Vec<Checked<hir::Expr>> = arguments.iter().map(|argument| self.number(argument)).collect();
@@ -138,6 +162,9 @@ impl Checker<'_> {
 
     fn absolute(&mut self, x: hir::Expr, span: Span) -> Checked<hir::Expr> {
         let x = fold::promote(x);
+        if x.ty.float {
+            return Ok(super::float::absolute(x));
+        }
         if !x.ty.signed {
             return Ok(x);
         }
@@ -147,7 +174,7 @@ impl Checker<'_> {
     }
 
     /// Makes each value usable twice: stores it in a temporary variable unless it is cheap to read again.
-    fn keep_all<const N: usize>(&mut self, values: [hir::Expr; N], span: Span) -> Checked<Kept<N>> {
+    pub(super) fn keep_all<const N: usize>(&mut self, values: [hir::Expr; N], span: Span) -> Checked<Kept<N>> {
         // If evaluating the values changes nothing, reading one of them twice gives the same result.
         let unchanging = values.iter().all(super::loops::changes_nothing);
         let mut kept = [const { None }; N];
@@ -166,7 +193,7 @@ impl Checker<'_> {
 }
 
 /// The stores into temporary variables, and the expressions that read the values.
-type Kept<const N: usize> = ([Option<hir::Expr>; N], [hir::Expr; N]);
+pub(super) type Kept<const N: usize> = ([Option<hir::Expr>; N], [hir::Expr; N]);
 
 /// Whether reading the value again costs no more than a temporary variable. Attributes do not qualify, because
 /// another event may change them in between.
@@ -179,7 +206,7 @@ fn is_cheap(value: &hir::Expr) -> bool {
     }
 }
 
-fn after<const N: usize>(kept: [Option<hir::Expr>; N], value: hir::Expr) -> hir::Expr {
+pub(super) fn after<const N: usize>(kept: [Option<hir::Expr>; N], value: hir::Expr) -> hir::Expr {
     kept.into_iter().rev().flatten().fold(value, |value, first| fold::comma(first, value))
 }
 

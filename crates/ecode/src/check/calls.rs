@@ -1,13 +1,16 @@
 //! The call graph: orders functions so that callees come before callers, and refuses recursion.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use qfabric_types::format::Scalar;
 
-use super::{Checked, Checker, Signature};
-use crate::ast::{Function, Ident, Text, TypeKind};
-use crate::diagnostics::Diagnostic;
+use super::types::{Type, round_up};
+use super::{Checked, Checker, Known, Signature};
+use crate::ast::{Function, Ident, Text, TypeKind, TypeName};
+use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::FunctionId;
+use crate::parser::Failed;
 
 /// Deepest nesting of calls. The code generator inlines functions at their calls to the same depth.
 const MAX_CALL_DEPTH: usize = 32;
@@ -17,6 +20,16 @@ pub(super) struct Order {
     pub functions: Vec<usize>,
     /// Number of functions that an event can reach. If the entry is a function, it is the last of them.
     pub reached: usize,
+}
+
+/// The head of a function as the text declares it.
+pub(super) struct Head {
+    result: TypeName,
+    parameters: Vec<crate::ast::Parameter>,
+    /// From the result type to the closing parenthesis.
+    pub span: Span,
+    /// Whether the function runs for an event.
+    is_entry: bool,
 }
 
 /// A depth-first walk along the calls.
@@ -30,59 +43,107 @@ struct Walk<'t> {
 }
 
 impl Checker<'_> {
-    /// Collects the signature of each function. Parameters of the entry are the input's members and may be
-    /// structures.
-    pub(super) fn collect_signatures(&mut self, functions: &[Function], entry: Option<usize>) {
+    /// Collects the head of each function. Parameters of the entry are the input's members.
+    pub(super) fn collect_functions(&mut self, functions: &[Function], entry: Option<usize>) {
         for (place, function) in functions.iter().enumerate() {
-            let Ok(signature) = self.signature(function, entry == Some(place)) else {
-                self.broken.insert(function.name.name.clone());
-                continue;
-            };
-            if let Some(before) = self.functions.insert(function.name.name.clone(), signature) {
-                let message = format!("the function `{}` is defined twice", function.name.name);
-                let error = Diagnostic::new(function.name.span, message, "second definition")
-                    .related(before.head, "first definition");
+            let Function { result, name, parameters, head, .. } = function;
+            let (result, parameters) = (result.clone(), parameters.clone());
+            let head = Rc::new(Head { result, parameters, span: *head, is_entry: entry == Some(place) });
+            let known = Known { id: FunctionId(0), head, signature: None };
+            if let Some(before) = self.functions.insert(name.name.clone(), known) {
+                let message = format!("the function `{}` is defined twice", name.name);
+                let error = Diagnostic::new(name.span, message, "second definition")
+                    .related(before.head.span, "first definition");
                 self.report(error.help("rename one of them"));
             }
         }
     }
 
-    fn signature(&mut self, function: &Function, is_entry: bool) -> Checked<Signature> {
-        let result = match &function.result.kind {
-            TypeKind::Void => None,
-            TypeKind::Scalar(scalar) => Some(*scalar),
-            TypeKind::Enum { .. } => Some(Scalar::I32),
-            TypeKind::Struct { .. } => {
-                let error = Diagnostic::new(function.result.span, "a function must return a number", "a structure");
-                return self.fail(error.help("return a number, and set the members of the structure in the caller"));
+    /// The signature of a function of the text; `None` if the text has no such function.
+    pub(super) fn signature_of(&mut self, name: &str) -> Checked<Option<Signature>> {
+        let Some(known) = self.functions.get(name) else { return Ok(None) };
+        if let Some(signature) = &known.signature {
+            return Ok(Some(signature.clone()));
+        }
+        if self.broken.contains(name) {
+            return Err(Failed);
+        }
+        let (id, head) = (known.id, known.head.clone());
+        // A head sees only the types of the text, not those of the block that calls the function.
+        let inner = self.scopes.hide_inner();
+        let signature = self.signature(id, &head);
+        self.scopes.show_inner(inner);
+        match (signature, self.functions.get_mut(name)) {
+            (Ok(signature), Some(known)) => {
+                known.signature = Some(signature.clone());
+                Ok(Some(signature))
             }
+            _ => {
+                self.broken.insert(name.to_owned());
+                Err(Failed)
+            }
+        }
+    }
+
+    fn signature(&mut self, id: FunctionId, head: &Head) -> Checked<Signature> {
+        let result = match &head.result.kind {
+            TypeKind::Enum { .. } => Some(Type::Scalar(Scalar::I32)),
+            _ => self.declared_before(&head.result)?,
+        };
+        let is_wrong = match &result {
+            Some(Type::Array(..)) => true,
+            Some(Type::Struct(_)) => head.is_entry,
+            _ => false,
+        };
+        if is_wrong {
+            let what = if head.is_entry { "the function that runs for an event" } else { "a function" };
+            let error = Diagnostic::new(head.result.span, format!("{what} cannot return this"), "not a number");
+            return self.fail(error.help("return a number; other functions may also return a structure"));
+        }
+        // The result, if it is a structure, and the parameters are at the start of the function's frame.
+        let mut end = match &result {
+            Some(record @ Type::Struct(_)) => record.size(),
+            _ => 0,
         };
         let mut parameters = Vec::new();
-        for parameter in &function.parameters {
-            let declarator = &parameter.declarator;
-            let ty = match (&parameter.ty.kind, declarator.dims.is_empty()) {
-                (TypeKind::Scalar(scalar), true) => *scalar,
-                (TypeKind::Enum { .. }, true) => Scalar::I32,
-                (TypeKind::Void, _) => {
-                    let error = Diagnostic::new(
-                        parameter.ty.span,
-                        "only the result of a function can be `void`",
-                        "a parameter",
-                    );
-                    return self.fail(error.help("choose a number type, such as `int` or `long`"));
-                }
-                // The entry is never called by other functions, so its parameter type does not matter here.
-                _ if is_entry => Scalar::I32,
-                _ => {
-                    let error =
-                        Diagnostic::new(declarator.span, "a parameter must be a number", "a structure or an array");
-                    let help = "pass the numbers that the function needs, or make the variable `static`";
-                    return self.fail(error.help(help));
-                }
-            };
-            parameters.push((declarator.name.name.clone(), ty));
+        for parameter in &head.parameters {
+            let (name, ty) = (parameter.declarator.name.name.clone(), self.parameter_type(parameter, head.is_entry)?);
+            let offset = round_up(end, ty.align());
+            end = offset.saturating_add(ty.size());
+            parameters.push(super::Parameter { name, ty, offset });
         }
-        Ok(Signature { id: FunctionId(0), result, parameters, head: function.head })
+        Ok(Signature { id, result, parameters })
+    }
+
+    fn parameter_type(&mut self, parameter: &crate::ast::Parameter, is_entry: bool) -> Checked<Type> {
+        let declarator = &parameter.declarator;
+        // The entry is never called by other functions, so its parameter types do not matter here.
+        if is_entry && !matches!(parameter.ty.kind, TypeKind::Void) {
+            return Ok(Type::Scalar(Scalar::I32));
+        }
+        let ty = match &parameter.ty.kind {
+            TypeKind::Enum { .. } => Some(Type::Scalar(Scalar::I32)),
+            _ => self.declared_before(&parameter.ty)?,
+        };
+        let Some(ty) = ty else {
+            let error =
+                Diagnostic::new(parameter.ty.span, "only the result of a function can be `void`", "a parameter");
+            return self.fail(error.help("choose a number type, such as `int` or `long`"));
+        };
+        if !declarator.dims.is_empty() || matches!(ty, Type::Array(..)) {
+            let error = Diagnostic::new(declarator.span, "a parameter cannot be an array", "an array");
+            return self.fail(error.help("put the array into a structure, or make the variable `static`"));
+        }
+        Ok(ty)
+    }
+
+    /// A type that the head of a function names but does not define.
+    fn declared_before(&mut self, ty: &TypeName) -> Checked<Option<Type>> {
+        if let TypeKind::Struct { members: Some(_), .. } = &ty.kind {
+            let error = Diagnostic::new(ty.span, "a structure is defined in the head of a function", "a definition");
+            return self.fail(error.help("define the structure before the function, and name it here"));
+        }
+        self.any_type(ty)
     }
 
     /// Orders the functions and assigns their numbers.
@@ -99,8 +160,8 @@ impl Checker<'_> {
             self.visit(&mut walk, place, None)?;
         }
         for (number, place) in walk.order.iter().enumerate() {
-            if let Some(signature) = self.functions.get_mut(&tree.functions[*place].name.name) {
-                signature.id = FunctionId(number as u32);
+            if let Some(known) = self.functions.get_mut(&tree.functions[*place].name.name) {
+                known.id = FunctionId(number as u32);
             }
         }
         Ok(Order { functions: walk.order, reached })

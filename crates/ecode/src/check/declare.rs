@@ -6,15 +6,18 @@ use super::expr::Value;
 use super::fold::cast;
 use super::place::Location;
 use super::scope::{Symbol, Variable};
-use super::types::{Type, round_up};
-use super::{Checked, Checker, MAX_STATICS};
-use crate::ast::{Declaration, Declarator, Expr, Init, TypeKind};
+use super::types::Type;
+use super::{Checked, Checker};
+use crate::ast::{Declaration, Declarator, Expr, ExprKind, Init, TypeKind};
 use crate::diagnostics::Diagnostic;
 use crate::hir::{self, Base, Stmt};
 
 impl Checker<'_> {
     /// A declaration in a block, or between the statements of the text.
     pub(super) fn declaration(&mut self, declaration: &Declaration, body: &mut Vec<Stmt>) {
+        if declaration.is_typedef {
+            return self.typedef(declaration);
+        }
         let Ok(ty) = self.declared_type(declaration) else {
             // The names are declared anyway, so that their uses cause no further errors.
             return self.declare_unknown(declaration);
@@ -28,6 +31,8 @@ impl Checker<'_> {
 
     fn declared_type(&mut self, declaration: &Declaration) -> Checked<Type> {
         match declaration.declarators.is_empty() {
+            // `struct NAME;` announces a structure. Without pointers, only its definition gives it a use.
+            true if declaration.announces() => Ok(Type::Scalar(Scalar::I32)),
             // A structure or an enumeration without a variable.
             true => self.any_type(&declaration.ty).map(|ty| ty.unwrap_or(Type::Scalar(Scalar::I32))),
             false => self.variable_type(&declaration.ty),
@@ -58,22 +63,26 @@ impl Checker<'_> {
         declarator: &Declarator,
         body: &mut Vec<Stmt>,
     ) -> Checked<()> {
-        let ty = self.complete(ty, declarator)?;
+        let ty = self.complete(declaration, ty, declarator)?;
         if declaration.is_const && declarator.init.is_none() {
             return self.fail_const_without_value(declarator);
         }
         if let (true, Type::Scalar(ty), Some(Init::Value(value))) = (declaration.is_const, &ty, &declarator.init) {
             return self.constant_or_local(declaration, *ty, declarator, value, body);
         }
-        let is_table = declaration.is_const && self.at_top();
-        if declaration.is_static || is_table {
+        if declaration.is_static || self.is_table(declaration) {
             return self.static_variable(declaration, ty, declarator);
         }
         self.local_variable(declaration.is_const, ty, declarator, body)
     }
 
+    /// Whether this declares a constant array or structure that all functions share.
+    fn is_table(&self, declaration: &Declaration) -> bool {
+        declaration.is_const && self.at_top()
+    }
+
     /// The type with its dimensions. The length of `[]` is the number of values in the list.
-    fn complete(&mut self, ty: &Type, declarator: &Declarator) -> Checked<Type> {
+    fn complete(&mut self, declaration: &Declaration, ty: &Type, declarator: &Declarator) -> Checked<Type> {
         if let ([None, inner @ ..], Some(Init::List(list, span))) = (&declarator.dims[..], &declarator.init) {
             let inner = Declarator { dims: inner.to_vec(), ..declarator.clone() };
             if list.is_empty() {
@@ -81,7 +90,14 @@ impl Checker<'_> {
                 return self.fail(error.help("write at least one value"));
             }
             let element = self.with_dims(ty.clone(), &inner)?;
-            return Ok(element.array(std::iter::once(list.len() as u32)));
+            let base = if declaration.is_static || self.is_table(declaration) { Base::Static } else { Base::Local };
+            let elements = self.elements_in(&element, list, base)?;
+            return Ok(element.array(std::iter::once(elements)));
+        }
+        if let ([None], Some(Init::Value(Expr { kind: ExprKind::Text(text), .. }))) =
+            (&declarator.dims[..], &declarator.init)
+        {
+            return Ok(ty.clone().array(std::iter::once(text.len() as u32 + 1)));
         }
         self.with_dims(ty.clone(), declarator)
     }
@@ -118,21 +134,10 @@ impl Checker<'_> {
 
     fn static_variable(&mut self, declaration: &Declaration, ty: Type, declarator: &Declarator) -> Checked<()> {
         let name = &declarator.name;
-        let offset = round_up(self.statics.len() as u32, ty.align());
-        let end = offset.saturating_add(ty.size());
-        if end > MAX_STATICS {
-            let message = format!(
-                "`{}` needs {} bytes, but {} of {MAX_STATICS} are already in use",
-                name.name,
-                ty.size(),
-                self.statics.len()
-            );
-            let error = Diagnostic::new(name.span, message, "too large for the persistent variables");
-            return self.fail(error.help("make arrays smaller"));
-        }
-        self.statics.resize(end as usize, 0);
+        let offset = self.allocate_static(ty.size(), ty.align(), &format!("`{}`", name.name), name.span)?;
         if let Some(init) = &declarator.init {
-            self.static_init(offset, &ty, init)?;
+            let to = Location::at(Base::Static, offset, ty.clone(), false);
+            self.static_init(&to, init)?;
         }
         let variable = Variable { base: Base::Static, offset, ty, is_const: declaration.is_const };
         self.declare_here(name, Symbol::Variable(variable));
@@ -149,17 +154,23 @@ impl Checker<'_> {
         // In C a name is visible in its own initialiser. Here it is not visible, because reading it there is
         // always a mistake.
         match &declarator.init {
+            Some(init @ Init::Value(value)) if ty.is_text() && value.is_text() => {
+                let offset = self.local(&ty, is_const, declarator)?;
+                body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
+                let target = Location::at(Base::Local, offset, ty, false);
+                self.list(&target, std::slice::from_ref(init), value.span, body)
+            }
             Some(Init::Value(value)) => {
                 let value = self.value(value)?;
                 let offset = self.local(&ty, is_const, declarator)?;
-                let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
+                let target = Location::at(Base::Local, offset, ty, false);
                 self.store_whole(target, value, declarator, body)
             }
             Some(Init::List(list, span)) => {
                 let offset = self.local(&ty, is_const, declarator)?;
                 body.push(Stmt::Clear { place: clear_place(offset), bytes: ty.size() });
-                let target = Location { base: Base::Local, offset, indices: Vec::new(), ty, is_const: false };
-                self.local_list(&target, list, *span, body)
+                let target = Location::at(Base::Local, offset, ty, false);
+                self.list(&target, list, *span, body)
             }
             None => {
                 let offset = self.local(&ty, is_const, declarator)?;

@@ -6,21 +6,24 @@ use super::scope::{Symbol, Variable};
 use super::types::{Struct, Type, round_up};
 use super::{Checked, Checker, Frame};
 use crate::ast::{Function, Parameter, Stmt, StmtKind, Text};
-use crate::diagnostics::{Diagnostic, Diagnostics, Span};
+use crate::diagnostics::{Diagnostic, Diagnostics, Span, Warnings};
 use crate::environment::Environment;
 use crate::hir::{self, Base, Place, Program};
 use crate::parser::Failed;
 
-/// Checks a text and returns its program.
-pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<Program, Diagnostics> {
+/// Checks a text and returns its program and its warnings.
+pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<(Program, Warnings), Diagnostics> {
     let mut checker = Checker::new(text, env);
-    checker.program(tree).map_err(|Failed| checker.sink.finish(text))
+    match checker.program(tree) {
+        Ok(program) => Ok((program, checker.warnings.finish_warnings(text))),
+        Err(Failed) => Err(checker.sink.finish(text)),
+    }
 }
 
 impl Checker<'_> {
     fn program(&mut self, tree: &Text) -> Checked<Program> {
         let entry = self.choose_entry(tree)?;
-        self.collect_signatures(&tree.functions, entry);
+        self.collect_functions(&tree.functions, entry);
         let order = self.order(tree, entry)?;
         let top = self.statements_of_text(tree, entry.is_some());
         let mut functions = Vec::new();
@@ -40,6 +43,8 @@ impl Checker<'_> {
         if !self.sink.is_empty() {
             return Err(Failed);
         }
+        let added = super::float::link(&mut functions);
+        heads.splice(0..0, std::iter::repeat_n(Span::default(), added));
         let program = self.assemble(functions);
         self.check_program(&program, &heads)?;
         Ok(program)
@@ -71,7 +76,7 @@ impl Checker<'_> {
     /// Checks the statements outside functions. Constants, types and `static` variables declared there are visible
     /// in all functions.
     fn statements_of_text(&mut self, tree: &Text, only_declares: bool) -> hir::Function {
-        self.frame = Frame { is_entry: true, result: Some(Scalar::I64), ..Frame::default() };
+        self.frame = Frame { is_entry: true, result: Some(Type::Scalar(Scalar::I64)), ..Frame::default() };
         let mut body = Vec::new();
         self.scopes.enter();
         for statement in &tree.statements {
@@ -95,14 +100,15 @@ impl Checker<'_> {
 
     /// Returns an empty body if the head is wrong, because errors in the body would be consequences.
     fn function(&mut self, function: &Function) -> hir::Function {
-        let signature = self.functions.get(&function.name.name).cloned();
-        let result = signature.as_ref().and_then(|signature| signature.result);
-        self.frame = Frame { name: function.name.name.clone(), result, ..Frame::default() };
+        let signature = self.signature_of(&function.name.name).ok().flatten();
+        let result = signature.as_ref().and_then(|signature| signature.result.clone());
+        self.frame = Frame { name: function.name.name.clone(), result: result.clone(), ..Frame::default() };
         self.scopes.enter();
         let (mut places, mut body) = (Vec::new(), Vec::new());
         if let Some(signature) = signature {
-            for ((_, ty), parameter) in signature.parameters.iter().zip(&function.parameters) {
-                places.extend(self.parameter(*ty, parameter));
+            self.result_record(result, &function.body, &mut body);
+            for (known, parameter) in signature.parameters.iter().zip(&function.parameters) {
+                places.extend(self.parameter(known, parameter));
             }
             self.block(&function.body, &mut body);
         }
@@ -110,21 +116,25 @@ impl Checker<'_> {
         self.finish_function(places, body)
     }
 
-    fn parameter(&mut self, ty: Scalar, parameter: &Parameter) -> Checked<Place> {
-        let name = &parameter.declarator.name;
-        let offset = self.allocate(ty.bytes(), ty.bytes(), "a parameter", name.span)?;
-        let variable = Variable { base: Base::Local, offset, ty: Type::Scalar(ty), is_const: false };
-        self.declare(false, name, Symbol::Variable(variable));
-        Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
+    /// Declares a parameter. Returns its place if it is a number; a structure is copied to its place by the caller.
+    fn parameter(&mut self, known: &super::Parameter, parameter: &Parameter) -> Option<Place> {
+        let (name, ty) = (&parameter.declarator.name, known.ty.clone());
+        let offset = self.allocate(ty.size(), ty.align(), "a parameter", name.span).ok()?;
+        debug_assert_eq!(offset, known.offset, "the caller knows the places of structures");
+        let number = if let Type::Scalar(scalar) = ty { Some(scalar) } else { None };
+        self.declare(false, name, Symbol::Variable(Variable { base: Base::Local, offset, ty, is_const: false }));
+        number.map(|ty| Place { base: Base::Local, offset, indices: Vec::new(), ty })
     }
 
     /// Checks the function that runs for an event: its parameters are members of the input.
     fn entry_function(&mut self, function: &Function) -> hir::Function {
-        let result = self.functions.get(&function.name.name).and_then(|signature| signature.result);
+        let signature = self.signature_of(&function.name.name);
+        let is_known = signature.is_ok();
+        let result = signature.ok().flatten().and_then(|signature| signature.result);
         self.frame = Frame { name: function.name.name.clone(), is_entry: true, result, ..Frame::default() };
         self.scopes.enter();
         let mut body = Vec::new();
-        if self.entry_parameters(function, &mut body).is_ok() {
+        if is_known && self.entry_parameters(function, &mut body).is_ok() {
             self.block(&function.body, &mut body);
         }
         self.scopes.leave();
@@ -141,7 +151,10 @@ impl Checker<'_> {
             return Ok(());
         }
         if self.input.is_none() {
-            let input = Struct::new(function.name.name.clone(), members.clone());
+            let input = Struct::new(
+                function.name.name.clone(),
+                members.iter().map(|(name, ty)| (name.clone(), ty.clone(), None)),
+            );
             self.check_limits(&input, function.head)?;
             self.input = Some(input.into());
         }
@@ -176,7 +189,10 @@ impl Checker<'_> {
                 let value = Box::new(hir::Expr { kind: hir::ExprKind::Load(from), ty });
                 hir::Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(to, value), ty })
             }
-            None => hir::Stmt::Copy { to, from, bytes: ty.size() },
+            None => {
+                let kind = hir::ExprKind::Copy { to: Box::new(to), from: Box::new(from), bytes: ty.size() };
+                hir::Stmt::Expr(hir::Expr { kind, ty: Scalar::I32 })
+            }
         });
         self.declare(false, name, Symbol::Variable(Variable { base: Base::Local, offset, ty, is_const: false }));
         Ok(())
@@ -184,7 +200,11 @@ impl Checker<'_> {
 
     fn finish_function(&mut self, parameters: Vec<Place>, body: Vec<hir::Stmt>) -> hir::Function {
         let frame = std::mem::take(&mut self.frame);
-        let result = if frame.is_entry { Some(Scalar::I64) } else { frame.result };
+        let result = match frame.result {
+            _ if frame.is_entry => Some(Scalar::I64),
+            Some(Type::Scalar(scalar)) => Some(scalar),
+            _ => None,
+        };
         hir::Function { name: frame.name, result, parameters, frame: round_up(frame.most, 8), body }
     }
 
@@ -215,7 +235,7 @@ fn does_something(statement: &Stmt) -> bool {
 
 fn is_local(statement: &Stmt) -> bool {
     match &statement.kind {
-        StmtKind::Declare(it) => !it.is_static && !it.is_const && !it.declarators.is_empty(),
+        StmtKind::Declare(it) => !(it.is_static || it.is_const || it.is_typedef || it.declarators.is_empty()),
         _ => false,
     }
 }

@@ -9,7 +9,6 @@ use super::{Checked, Checker};
 use crate::ast::{Expr, ExprKind, Operator, UnaryOp};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp};
-use crate::parser::Failed;
 
 /// The result of an expression.
 #[derive(Debug)]
@@ -24,7 +23,13 @@ pub(super) enum Value {
 impl Checker<'_> {
     /// Checks an expression that must yield a number.
     pub(super) fn number(&mut self, expr: &Expr) -> Checked<hir::Expr> {
-        match self.value(expr)? {
+        let value = self.value(expr)?;
+        self.as_number(value, expr)
+    }
+
+    /// The number of a checked expression.
+    pub(super) fn as_number(&mut self, value: Value, expr: &Expr) -> Checked<hir::Expr> {
+        match value {
             Value::Number(number) => Ok(number),
             Value::Nothing(_) => {
                 let message = format!("`{}` has no value", self.quote(expr.span));
@@ -48,27 +53,23 @@ impl Checker<'_> {
         match &expr.kind {
             ExprKind::Step { add, operand, .. } => self.step(*add, false, operand, expr.span),
             ExprKind::Comma(first, second) => Ok(fold::comma(self.effect(first)?, self.effect(second)?)),
-            _ => match self.value(expr)? {
-                Value::Number(number) | Value::Nothing(number) => Ok(number),
-                Value::Whole(_) => Ok(constant(0, Scalar::I32)),
-            },
+            ExprKind::Assign(None, _, left, right) => Ok(effect_of(self.assign(left, right, false)?)),
+            _ => self.value(expr).map(effect_of),
         }
     }
 
     pub(super) fn value(&mut self, expr: &Expr) -> Checked<Value> {
         let number = match &expr.kind {
             ExprKind::Int(value, ty) => constant(*value, *ty),
+            ExprKind::Text(text) => return self.text_constant(text, expr.span).map(Value::Whole),
             ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => return self.read(expr),
             ExprKind::Unary(op, operand) => self.unary(*op, operand)?,
             ExprKind::Binary(op, sign, left, right) => self.binary(*op, *sign, left, right)?,
-            ExprKind::Assign(None, _, left, right) => self.assign(left, right, expr.span)?,
+            ExprKind::Assign(None, _, left, right) => return self.assign(left, right, true),
             ExprKind::Assign(Some(op), sign, left, right) => self.update(*op, *sign, left, right)?,
             ExprKind::Step { add, post, operand } => self.step(*add, *post, operand, expr.span)?,
-            ExprKind::Conditional(condition, yes, no) => {
-                let condition = self.number(condition)?;
-                fold::select(condition, self.number(yes)?, self.number(no)?)
-            }
-            ExprKind::Comma(first, second) => fold::comma(self.effect(first)?, self.number(second)?),
+            ExprKind::Conditional(condition, yes, no) => return self.conditional(condition, yes, no, expr.span),
+            ExprKind::Comma(first, second) => return self.comma(first, second),
             ExprKind::Call(name, arguments) => return self.call(name, arguments, expr.span),
             ExprKind::Cast(ty, operand) => return self.conversion(ty, operand),
             ExprKind::SizeofType(ty) => {
@@ -90,22 +91,30 @@ impl Checker<'_> {
     }
 
     fn unary(&mut self, op: UnaryOp, operand: &Expr) -> Checked<hir::Expr> {
+        let span = operand.span;
         let operand = self.number(operand)?;
         Ok(match op {
             UnaryOp::Plus => fold::promote(operand),
             UnaryOp::Minus => fold::negate(operand),
-            UnaryOp::Complement => fold::complement(operand),
+            UnaryOp::Complement => {
+                self.refuse_float(BinaryOp::Xor, &[&operand], span)?;
+                fold::complement(operand)
+            }
             UnaryOp::Not => fold::is_zero(operand),
         })
     }
 
     fn binary(&mut self, op: Operator, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
+        self.warn_grouping(op, sign, left, right);
         // Both sides are checked even if the left side is wrong, so that one run reports two errors.
         let (a, b) = (self.number(left), self.number(right));
         let (a, b) = (a?, b?);
         Ok(match op {
             Operator::Value(op) => {
-                self.refuse_zero(op, &b, right.span)?;
+                self.refuse_float(op, &[&a, &b], sign)?;
+                if !a.ty.float {
+                    self.refuse_zero(op, &b, right.span)?;
+                }
                 fold::binary(op, a, b, self.line(sign))
             }
             Operator::Compare(op) => fold::compare(op, a, b),
@@ -114,46 +123,66 @@ impl Checker<'_> {
         })
     }
 
+    /// Refuses an operator on bits, or a remainder, with a floating-point number.
+    fn refuse_float(&mut self, op: BinaryOp, operands: &[&hir::Expr], span: Span) -> Checked<()> {
+        let is_arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
+        if is_arithmetic || operands.iter().all(|operand| !operand.ty.float) {
+            return Ok(());
+        }
+        let error = Diagnostic::new(span, "this operator needs integers", "an operand is a floating-point number");
+        self.fail(error.help("convert the operand: `(long)x`"))
+    }
+
+    /// Checks a number that must be an integer.
+    pub(super) fn integer(&mut self, expr: &Expr) -> Checked<hir::Expr> {
+        let number = self.number(expr)?;
+        if !number.ty.float {
+            return Ok(number);
+        }
+        let message = format!("`{}` is a `{}`, but an integer is needed", self.quote(expr.span), number.ty.c_name());
+        self.fail(Diagnostic::new(expr.span, message, "not an integer").help("convert it: `(long)x`"))
+    }
+
     /// Refuses a division whose divisor is the constant 0.
     pub(super) fn refuse_zero(&mut self, op: BinaryOp, divisor: &hir::Expr, span: Span) -> Checked<()> {
-        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) {
+        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) && !divisor.ty.float {
             let error = Diagnostic::new(span, "this is a division by zero", "always 0");
             return self.fail(error.help("a division by zero ends the call with a fault: test the divisor first"));
         }
         Ok(())
     }
 
-    fn assign(&mut self, left: &Expr, right: &Expr, span: Span) -> Checked<hir::Expr> {
+    fn comma(&mut self, first: &Expr, second: &Expr) -> Checked<Value> {
+        let first = self.effect(first)?;
+        Ok(match self.value(second)? {
+            Value::Number(number) => Value::Number(fold::comma(first, number)),
+            Value::Nothing(effect) => Value::Nothing(fold::comma(first, effect)),
+            Value::Whole(location) => Value::Whole(location.after(first)),
+        })
+    }
+
+    /// `a = b`. If `used` is false, the result is only evaluated for its effect.
+    fn assign(&mut self, left: &Expr, right: &Expr, used: bool) -> Checked<Value> {
         let (target, value) = (self.target(left), self.value(right));
         let (target, value) = (target?, value?);
         match (target, value) {
             (Target::Memory(location), Value::Number(value)) => match location.ty {
-                Type::Scalar(ty) => Ok(store(location, ty, value)),
+                Type::Scalar(ty) => Ok(Value::Number(store(location, ty, value))),
                 _ => self.fail_kinds(left, right, &location.ty.to_string(), "a number"),
             },
             (Target::Attribute(number), Value::Number(value)) => {
                 let value = Box::new(cast(value, Scalar::I64));
-                Ok(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 })
+                Ok(Value::Number(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 }))
             }
             (Target::Memory(location), Value::Whole(whole)) => match location.ty {
                 Type::Scalar(ty) => self.fail_kinds(left, right, ty.c_name(), &article(&whole.ty)),
-                _ => self.fail_copy(span),
+                _ => self.assign_record(location, whole, (left.span, right.span), used).map(Value::Whole),
             },
             (Target::Attribute(_), Value::Whole(whole)) => {
                 self.fail_kinds(left, right, "attribute (a `long`)", &article(&whole.ty))
             }
-            (_, Value::Nothing(_)) => self.number(right),
+            (_, Value::Nothing(_)) => self.number(right).map(Value::Number),
         }
-    }
-
-    fn fail_copy<T>(&mut self, span: Span) -> Checked<T> {
-        let error = Diagnostic::new(
-            span,
-            "a structure can only be copied by a separate statement",
-            "not allowed inside an expression",
-        );
-        let written = self.quote(span);
-        self.fail(error.help(format!("write the copy as a statement before this one: `{written};`")))
     }
 
     fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
@@ -166,6 +195,13 @@ impl Checker<'_> {
     fn update(&mut self, op: BinaryOp, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
         let (target, value) = (self.number_target(left), self.number(right));
         let (target, value) = (target?, value?);
+        if let NumberTarget::Memory(place, ty) = &target
+            && (ty.float || value.ty.float)
+        {
+            self.refuse_float(op, &[&value, &fold::constant(0, *ty)], sign)?;
+            return self.update_float(place.clone(), op, value, false, left.span);
+        }
+        self.refuse_float(op, &[&value], sign)?;
         self.refuse_zero(op, &value, right.span)?;
         Ok(combine(target, op, value, false, self.line(sign)))
     }
@@ -174,7 +210,38 @@ impl Checker<'_> {
     pub(super) fn step(&mut self, add: bool, post: bool, operand: &Expr, span: Span) -> Checked<hir::Expr> {
         let target = self.number_target(operand)?;
         let op = if add { BinaryOp::Add } else { BinaryOp::Sub };
+        if let NumberTarget::Memory(place, ty) = &target
+            && ty.float
+        {
+            return self.update_float(place.clone(), op, constant(1, Scalar::I32), post, span);
+        }
         Ok(combine(target, op, constant(1, Scalar::I32), post, self.line(span)))
+    }
+
+    /// `a op= b`, `a++` with a floating-point number: a load, the operation, and a store.
+    fn update_float(
+        &mut self,
+        mut place: hir::Place,
+        op: BinaryOp,
+        value: hir::Expr,
+        post: bool,
+        span: Span,
+    ) -> Checked<hir::Expr> {
+        let (ty, mut first) = (place.ty, constant(0, Scalar::I32));
+        for index in &mut place.indices {
+            let value = std::mem::replace(&mut index.value, constant(0, Scalar::I32));
+            let (kept, value) = self.kept(value, span)?;
+            first = kept.into_iter().fold(first, fold::comma);
+            index.value = value;
+        }
+        let (kept, value) = self.kept(value, span)?;
+        first = kept.into_iter().fold(first, fold::comma);
+        let load = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty };
+        let (kept, former) = self.kept(load, span)?;
+        first = kept.into_iter().fold(first, fold::comma);
+        let new = cast(fold::binary(op, former.clone(), value, self.line(span)), ty);
+        let store = hir::Expr { kind: hir::ExprKind::Store(place, Box::new(new)), ty };
+        Ok(fold::comma(first, if post { fold::comma(store, former) } else { store }))
     }
 
     /// Checks a target that must hold a number.
@@ -202,28 +269,13 @@ impl Checker<'_> {
             }
         }
     }
+}
 
-    fn call(&mut self, name: &crate::ast::Ident, arguments: &[Expr], span: Span) -> Checked<Value> {
-        if self.broken.contains(&name.name) {
-            return Err(Failed);
-        }
-        let Some(signature) = self.functions.get(&name.name).cloned() else {
-            return self.builtin(name, arguments, span).map(Value::Number);
-        };
-        let mut values = Vec::new();
-        for (argument, (_, ty)) in arguments.iter().zip(&signature.parameters) {
-            values.push(self.number(argument).map(|value| cast(value, *ty)));
-        }
-        if arguments.len() != signature.parameters.len() {
-            let taken: Vec<&str> = signature.parameters.iter().map(|(name, _)| name.as_str()).collect();
-            let message = arity(&name.name, &taken, arguments.len());
-            let error = Diagnostic::new(span, message, "wrong number of arguments");
-            return self.fail(error.related(signature.head, "declared here"));
-        }
-        let values = values.into_iter().collect::<Checked<Vec<_>>>()?;
-        let ty = signature.result.unwrap_or(Scalar::I32);
-        let call = hir::Expr { kind: hir::ExprKind::Call(signature.id, values), ty };
-        Ok(if signature.result.is_some() { Value::Number(call) } else { Value::Nothing(call) })
+/// The effect of an expression whose value is not used.
+fn effect_of(value: Value) -> hir::Expr {
+    match value {
+        Value::Number(number) | Value::Nothing(number) => number,
+        Value::Whole(location) => location.before.map_or_else(|| constant(0, Scalar::I32), |before| *before),
     }
 }
 
@@ -260,9 +312,10 @@ fn combine(target: NumberTarget, op: BinaryOp, value: hir::Expr, post: bool, lin
 fn combine_attribute(number: u32, op: BinaryOp, value: hir::Expr, post: bool, line: u32) -> hir::Expr {
     let ty = Scalar::I64;
     let add = |value| hir::Expr { kind: hir::ExprKind::AddAttr(number, Box::new(value)), ty };
-    let (new, back) = match op {
-        BinaryOp::Add => (add(cast(value.clone(), ty)), BinaryOp::Sub),
-        BinaryOp::Sub => (add(fold::negate(cast(value.clone(), ty))), BinaryOp::Add),
+    let op_of_integers = if value.ty.float { None } else { Some(op) };
+    let (new, back) = match op_of_integers {
+        Some(BinaryOp::Add) => (add(cast(value.clone(), ty)), BinaryOp::Sub),
+        Some(BinaryOp::Sub) => (add(fold::negate(cast(value.clone(), ty))), BinaryOp::Add),
         _ => {
             let old = hir::Expr { kind: hir::ExprKind::Attr(number), ty };
             let new = Box::new(cast(fold::binary(op, old, value, line), ty));

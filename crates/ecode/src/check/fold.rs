@@ -2,6 +2,7 @@
 
 use qfabric_types::format::Scalar;
 
+use super::float;
 use crate::hir::{BinaryOp, CompareOp, Expr, ExprKind};
 
 pub(crate) fn constant(value: i64, ty: Scalar) -> Expr {
@@ -21,6 +22,9 @@ pub(crate) fn cast(expr: Expr, ty: Scalar) -> Expr {
     if expr.ty == ty {
         return expr;
     }
+    if expr.ty.float || ty.float {
+        return float::cast(expr, ty);
+    }
     match expr.kind {
         ExprKind::Const(value) => constant(value, ty),
         _ => Expr { kind: ExprKind::Cast(Box::new(expr)), ty },
@@ -39,14 +43,23 @@ pub(crate) fn promote(expr: Expr) -> Expr {
 
 /// The common type of two operands: C's usual arithmetic conversions (C11 6.3.1.8).
 pub(crate) fn common(a: Scalar, b: Scalar) -> Scalar {
+    match (a.float, b.float) {
+        (false, false) => {}
+        (true, true) if a != b => return Scalar::F64,
+        (true, _) => return a,
+        (false, true) => return b,
+    }
     let (a, b) = (promoted(a), promoted(b));
     let bits = a.bits.max(b.bits);
     // The wider type decides. A wider signed type holds all values of a narrower unsigned type.
     let signed = [a, b].iter().all(|ty| ty.signed || ty.bits < bits);
-    Scalar { bits, signed }
+    Scalar { bits, signed, float: false }
 }
 
 pub(crate) fn negate(expr: Expr) -> Expr {
+    if expr.ty.float {
+        return float::negate(expr);
+    }
     let (expr, ty) = with_type(promote(expr));
     match expr.kind {
         ExprKind::Const(value) => constant(value.wrapping_neg(), ty),
@@ -77,6 +90,9 @@ pub(crate) fn binary(op: BinaryOp, left: Expr, right: Expr, line: u32) -> Expr {
         let ty = common(left.ty, right.ty);
         (cast(left, ty), cast(right, ty), ty)
     };
+    if ty.float {
+        return float::binary(op, left, right);
+    }
     let folded = known(&left).zip(known(&right)).and_then(|(a, b)| op.apply(ty, a, b));
     match folded {
         Some(value) => constant(value, ty),
@@ -91,13 +107,22 @@ pub(crate) fn is_shift(op: BinaryOp) -> bool {
 pub(crate) fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
     let ty = common(left.ty, right.ty);
     let (left, right) = (cast(left, ty), cast(right, ty));
+    if ty.float {
+        return float::compare(op, left, right);
+    }
     match known(&left).zip(known(&right)) {
         Some((a, b)) => truth(op.holds(ty, a, b)),
         None => Expr { kind: ExprKind::Compare(op, Box::new(left), Box::new(right)), ty: Scalar::I32 },
     }
 }
 
-fn truth(holds: bool) -> Expr {
+/// The condition in a form whose bits are zero only if it does not hold: −0.0 does not hold, NaN does.
+pub(crate) fn condition(expr: Expr) -> Expr {
+    let zero = constant(0, expr.ty);
+    if expr.ty.float { compare(CompareOp::Ne, expr, zero) } else { expr }
+}
+
+pub(super) fn truth(holds: bool) -> Expr {
     constant(i64::from(holds), Scalar::I32)
 }
 
@@ -109,6 +134,7 @@ pub(crate) fn is_zero(expr: Expr) -> Expr {
 
 /// `a && b`.
 pub(crate) fn and(left: Expr, right: Expr) -> Expr {
+    let (left, right) = (condition(left), condition(right));
     match (known(&left), known(&right)) {
         (Some(0), _) => truth(false),
         (Some(_), Some(b)) => truth(b != 0),
@@ -118,6 +144,7 @@ pub(crate) fn and(left: Expr, right: Expr) -> Expr {
 
 /// `a || b`.
 pub(crate) fn or(left: Expr, right: Expr) -> Expr {
+    let (left, right) = (condition(left), condition(right));
     match (known(&left), known(&right)) {
         (Some(0), Some(b)) => truth(b != 0),
         (Some(a), _) if a != 0 => truth(true),
@@ -129,6 +156,7 @@ pub(crate) fn or(left: Expr, right: Expr) -> Expr {
 pub(crate) fn select(condition: Expr, yes: Expr, no: Expr) -> Expr {
     let ty = common(yes.ty, no.ty);
     let (yes, no) = (cast(yes, ty), cast(no, ty));
+    let condition = self::condition(condition);
     match known(&condition) {
         Some(0) => no,
         Some(_) => yes,

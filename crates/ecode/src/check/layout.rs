@@ -8,14 +8,32 @@ use super::fold::known;
 use super::scope::Symbol;
 use super::types::{Struct, Type, UNNAMED};
 use super::{Checked, Checker, suggestion};
-use crate::ast::{Declarator, Expr, Ident, Member, StmtKind, Text, TypeKind, TypeName};
+use crate::ast::{
+    Declaration, Declarator, Expr, ExprKind, Ident, Member, Operator, StmtKind, Text, TypeKind, TypeName,
+};
 use crate::diagnostics::{Diagnostic, Diagnostics, Span};
 use crate::environment::Environment;
+use crate::hir::CompareOp;
 use crate::parser::Failed;
 
 /// Largest number of members of all formats of one text together. A format also counts the members of the structures
 /// inside it.
 const MAX_ALL_MEMBERS: u32 = 16 * Format::MAX_MEMBERS;
+
+/// Name and type of a member, and the index of the member with the number of its elements.
+type NewMember = (String, Type, Option<usize>);
+
+/// The length and the largest length of `name[length <= most]`.
+fn length_of(declarator: &Declarator) -> Option<(&Expr, &Expr)> {
+    match &declarator.dims.first()?.as_ref()?.kind {
+        ExprKind::Binary(Operator::Compare(CompareOp::Le), _, length, most)
+            if matches!(length.kind, ExprKind::Name(_)) =>
+        {
+            Some((&**length, &**most))
+        }
+        _ => None,
+    }
+}
 
 /// Returns the formats that a text of structure declarations declares, in order.
 pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostics> {
@@ -28,6 +46,8 @@ pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostic
     }
     for statement in &tree.statements {
         match &statement.kind {
+            StmtKind::Declare(declaration) if declaration.announces() => {}
+            StmtKind::Declare(declaration) if declaration.is_typedef => checker.typedef(declaration),
             StmtKind::Declare(declaration) if declaration.declarators.is_empty() => {
                 if let Ok(Some(Type::Struct(structure))) = checker.any_type(&declaration.ty) {
                     members += structure.total_members;
@@ -65,6 +85,15 @@ impl Checker<'_> {
         match &ty.kind {
             TypeKind::Void => Ok(None),
             TypeKind::Scalar(scalar) => Ok(Some(Type::Scalar(*scalar))),
+            TypeKind::Named(name) => match self.scopes.find(&name.name) {
+                Some(Symbol::Type(ty)) => Ok(Some(ty.clone())),
+                _ if self.broken.contains(&name.name) => Err(Failed),
+                _ => {
+                    let message = format!("there is no type `{}`", name.name);
+                    let error = Diagnostic::new(name.span, message, "not declared before");
+                    self.fail(error.help(format!("declare it first: `typedef … {};`", name.name)))
+                }
+            },
             TypeKind::Enum { constants } => {
                 self.enumeration(constants.as_deref().unwrap_or_default());
                 Ok(Some(Type::Scalar(Scalar::I32)))
@@ -79,6 +108,17 @@ impl Checker<'_> {
             TypeKind::Struct { tag, members: None } => {
                 let tag = tag.as_ref().expect("a structure without members has a name");
                 self.known_structure(tag).map(|structure| Some(Type::Struct(structure)))
+            }
+        }
+    }
+
+    /// `typedef type name;`: declares names of types.
+    pub(super) fn typedef(&mut self, declaration: &Declaration) {
+        let ty = self.variable_type(&declaration.ty);
+        for declarator in &declaration.declarators {
+            match ty.clone().and_then(|ty| self.with_dims(ty, declarator)) {
+                Ok(ty) => self.declare_here(&declarator.name, Symbol::Type(ty)),
+                Err(Failed) => drop(self.broken.insert(declarator.name.name.clone())),
             }
         }
     }
@@ -134,8 +174,8 @@ impl Checker<'_> {
         Ok(structure)
     }
 
-    fn member_list(&mut self, name: &str, members: &[Member], span: Span) -> Checked<Vec<(String, Type)>> {
-        let mut list: Vec<(String, Type)> = Vec::new();
+    fn member_list(&mut self, name: &str, members: &[Member], span: Span) -> Checked<Vec<NewMember>> {
+        let mut list: Vec<NewMember> = Vec::new();
         let mut seen: std::collections::HashMap<&str, Span> = std::collections::HashMap::new();
         for member in members {
             let ty = self.member_type(member)?;
@@ -145,8 +185,16 @@ impl Checker<'_> {
                     let error = Diagnostic::new(declarator.name.span, message, "second declaration");
                     return self.fail(error.related(before, "first declaration"));
                 }
-                let ty = self.with_dims(ty.clone(), declarator)?;
-                list.push((declarator.name.name.clone(), ty));
+                let (ty, length) = match length_of(declarator) {
+                    Some((length, most)) => {
+                        let length = self.length_member(&list, length)?;
+                        let dims = std::iter::once(Some(most.clone())).chain(declarator.dims[1..].iter().cloned());
+                        let most = Declarator { dims: dims.collect(), ..declarator.clone() };
+                        (self.with_dims(ty.clone(), &most)?, Some(length))
+                    }
+                    None => (self.with_dims(ty.clone(), declarator)?, None),
+                };
+                list.push((declarator.name.name.clone(), ty, length));
             }
         }
         if list.is_empty() {
@@ -154,6 +202,21 @@ impl Checker<'_> {
             return self.fail(error.help("declare at least one member"));
         }
         Ok(list)
+    }
+
+    /// The index of the member that holds the length of an array.
+    fn length_member(&mut self, list: &[NewMember], length: &Expr) -> Checked<usize> {
+        let ExprKind::Name(name) = &length.kind else { unreachable!("`length_of` returns a name") };
+        match list.iter().position(|(known, ..)| known == name) {
+            Some(place) if matches!(list[place].1, Type::Scalar(_)) => Ok(place),
+            found => {
+                let what = if found.is_some() { "is not a number" } else { "is not an earlier member" };
+                let message = format!("the length `{name}` of this array {what}");
+                let error = Diagnostic::new(length.span, message, "not a length");
+                let help = "declare the length before the array, in the same structure: `int n; int value[n <= 16];`";
+                self.fail(error.help(help))
+            }
+        }
     }
 
     /// Messages name a structure without a tag after its first variable.
@@ -205,6 +268,14 @@ impl Checker<'_> {
                 None => self.fail_no_length(declarator),
             })
             .collect::<Checked<Vec<u32>>>()?;
+        let dimensions = ty.dimensions() + dims.len();
+        if dimensions > Format::MAX_DIMENSIONS {
+            let name = &declarator.name;
+            let message =
+                format!("`{}` has {dimensions} dimensions, the limit is {}", name.name, Format::MAX_DIMENSIONS);
+            let error = Diagnostic::new(name.span, message, "too many dimensions, with those of its type");
+            return self.fail(error.help("use fewer dimensions and compute the index: `table[row * WIDTH + column]`"));
+        }
         Ok(ty.array(dims.into_iter()))
     }
 
@@ -215,6 +286,11 @@ impl Checker<'_> {
     }
 
     fn array_length(&mut self, count: &Expr) -> Checked<u32> {
+        if matches!(&count.kind, ExprKind::Binary(Operator::Compare(CompareOp::Le), ..)) {
+            let message = "only the first dimension of a member can have a length that changes";
+            let error = Diagnostic::new(count.span, message, "not a constant length");
+            return self.fail(error.help("write the largest length, and keep the number of elements in a variable"));
+        }
         let value = self.constant(count)?;
         if (1..=i64::from(Format::MAX_SIZE) * 2).contains(&value) {
             return Ok(value as u32);
@@ -225,7 +301,10 @@ impl Checker<'_> {
     }
 
     pub(super) fn constant(&mut self, expr: &Expr) -> Checked<i64> {
-        self.typed_constant(expr).map(|(value, _)| value)
+        match self.typed_constant(expr)? {
+            (_, ty) if ty.float => self.integer(expr).map(|_| 0),
+            (value, _) => Ok(value),
+        }
     }
 
     pub(super) fn typed_constant(&mut self, expr: &Expr) -> Checked<(i64, Scalar)> {

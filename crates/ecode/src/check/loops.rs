@@ -114,10 +114,6 @@ impl Touched {
             }
             Stmt::Return(value) => self.exprs(value.iter()),
             Stmt::Clear { place, bytes } => self.write(place, *bytes),
-            Stmt::Copy { to, from, bytes } => {
-                self.write(to, *bytes);
-                self.read(from, *bytes);
-            }
             Stmt::Break | Stmt::Continue => {}
         }
     }
@@ -140,6 +136,10 @@ impl Touched {
                 self.read(place, place.ty.bytes());
                 self.write(place, place.ty.bytes());
                 self.expr(value);
+            }
+            ExprKind::Copy { to, from, bytes } => {
+                self.write(to, *bytes);
+                self.read(from, *bytes);
             }
             ExprKind::Attr(number) => self.read.push(Extent::Attribute(*number)),
             ExprKind::SetAttr(number, value) | ExprKind::AddAttr(number, value) => {

@@ -9,17 +9,23 @@ mod declare;
 mod entry;
 mod environment;
 mod expr;
+mod float;
 mod fold;
 mod init;
 mod layout;
 mod limits;
 mod loops;
 mod place;
+mod random;
+mod record;
+mod renumber;
 mod scope;
 mod stmt;
+mod strings;
 mod switch;
 mod turns;
 pub(crate) mod types;
+mod warn;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -32,7 +38,7 @@ use crate::environment::Environment;
 use crate::hir::{Base, FunctionId, Place, Repetition, Uses};
 use crate::parser::Failed;
 use scope::{Scopes, Symbol};
-use types::Struct;
+use types::{Struct, Type};
 
 pub(crate) use entry::program;
 pub(crate) use layout::formats;
@@ -52,9 +58,26 @@ const SHOWN_NAMES: usize = 8;
 #[derive(Clone, Debug)]
 struct Signature {
     id: FunctionId,
-    result: Option<Scalar>,
-    parameters: Vec<(String, Scalar)>,
-    head: Span,
+    /// `None` for `void`. A structure is at the start of the function's frame.
+    result: Option<Type>,
+    parameters: Vec<Parameter>,
+}
+
+/// A parameter of a function.
+#[derive(Clone, Debug)]
+struct Parameter {
+    name: String,
+    ty: Type,
+    /// Bytes from the start of the function's frame.
+    offset: u32,
+}
+
+/// A function of the text.
+struct Known {
+    id: FunctionId,
+    head: Rc<calls::Head>,
+    /// Computed at the first use, because its types may be declared in any statement before.
+    signature: Option<Signature>,
 }
 
 /// The kind of statement that a `break` would leave.
@@ -70,7 +93,7 @@ struct Frame {
     /// Empty for the statements of the text.
     name: String,
     is_entry: bool,
-    result: Option<Scalar>,
+    result: Option<Type>,
     /// Bytes of the live variables, and their maximum so far.
     used: u32,
     most: u32,
@@ -83,6 +106,7 @@ struct Checker<'a> {
     text: &'a str,
     env: &'a Environment,
     sink: Sink,
+    warnings: Sink,
     /// Byte offset at which each line starts.
     lines: Vec<u32>,
     scopes: Scopes,
@@ -91,8 +115,14 @@ struct Checker<'a> {
     output: Option<Rc<Struct>>,
     output_is_used: bool,
     statics: Vec<u8>,
+    /// Places of the strings of the text in the statics.
+    strings: HashMap<Vec<u8>, u32>,
+    /// Characters that the calls of the functions of strings look at.
+    characters: u32,
+    /// Place of the state of `lrand48` in the statics, if the text uses it.
+    random_state: Option<u32>,
     attributes: Vec<String>,
-    functions: HashMap<String, Signature>,
+    functions: HashMap<String, Known>,
     /// Structures and functions whose declarations have an error. Their uses are not reported.
     broken: HashSet<String>,
     /// Local variables of the text's statements, which functions cannot access.
@@ -111,12 +141,16 @@ impl<'a> Checker<'a> {
             text,
             env,
             sink: Sink::default(),
+            warnings: Sink::default(),
             lines,
             scopes: Scopes::new(),
             input: None,
             output: None,
             output_is_used: false,
             statics: Vec::new(),
+            strings: HashMap::new(),
+            characters: 0,
+            random_state: None,
             attributes: env.attributes.clone(),
             functions: HashMap::new(),
             broken: HashSet::new(),
@@ -175,6 +209,20 @@ impl<'a> Checker<'a> {
         }
         self.frame.used = end;
         self.frame.most = self.frame.most.max(end);
+        Ok(offset)
+    }
+
+    /// Allocates space for a persistent variable. All its bytes are zero.
+    fn allocate_static(&mut self, size: u32, align: u32, what: &str, span: Span) -> Checked<u32> {
+        let offset = types::round_up(self.statics.len() as u32, align);
+        let end = offset.saturating_add(size);
+        if end > MAX_STATICS {
+            let used = self.statics.len();
+            let message = format!("{what} needs {size} bytes, but {used} of {MAX_STATICS} are already in use");
+            let error = Diagnostic::new(span, message, "too large for the persistent variables");
+            return self.fail(error.help("make arrays smaller"));
+        }
+        self.statics.resize(end as usize, 0);
         Ok(offset)
     }
 

@@ -9,7 +9,7 @@ use super::types::Type;
 use super::{Checked, Checker, MAX_ATTRIBUTES, suggestion};
 use crate::ast::{Expr, ExprKind, Ident};
 use crate::diagnostics::{Diagnostic, Span};
-use crate::hir::{self, Base, Index, Place};
+use crate::hir::{self, Base, CompareOp, Index, Place};
 use crate::parser::Failed;
 
 /// A place in memory, of any type.
@@ -20,6 +20,10 @@ pub(super) struct Location {
     pub indices: Vec<Index>,
     pub ty: Type,
     pub is_const: bool,
+    /// Evaluated before the place is accessed, such as the call whose result the place holds.
+    pub before: Option<Box<hir::Expr>>,
+    /// For an array: reads the number of its valid elements, if a member of its structure holds it.
+    pub length: Option<Box<hir::Expr>>,
 }
 
 /// The left side of an assignment.
@@ -37,9 +41,23 @@ impl Location {
         Place { base: self.base, offset: self.offset, indices: self.indices, ty }
     }
 
+    /// A place without indices.
+    pub(super) fn at(base: Base, offset: u32, ty: Type, is_const: bool) -> Location {
+        Location { base, offset, indices: Vec::new(), ty, is_const, before: None, length: None }
+    }
+
     fn of(variable: Variable) -> Location {
         let Variable { base, offset, ty, is_const } = variable;
-        Location { base, offset, indices: Vec::new(), ty, is_const }
+        Location::at(base, offset, ty, is_const)
+    }
+
+    /// The same place, accessed after the evaluation of `first`.
+    pub(super) fn after(mut self, first: hir::Expr) -> Location {
+        let first = match self.before.take() {
+            Some(before) => super::fold::comma(first, *before),
+            None => first,
+        };
+        Location { before: Some(Box::new(first)), ..self }
     }
 }
 
@@ -67,16 +85,21 @@ impl Checker<'_> {
         }
     }
 
-    fn load(&self, location: Location) -> Value {
+    fn load(&self, mut location: Location) -> Value {
         let Type::Scalar(ty) = location.ty else { return Value::Whole(location) };
         if let Some(value) = self.known_static(&location, ty) {
             return Value::Number(constant(value, ty));
         }
-        Value::Number(hir::Expr { kind: hir::ExprKind::Load(location.place()), ty })
+        let before = location.before.take();
+        let load = hir::Expr { kind: hir::ExprKind::Load(location.place()), ty };
+        Value::Number(match before {
+            Some(before) => super::fold::comma(*before, load),
+            None => load,
+        })
     }
 
     /// The value of an element of a constant table if the index is constant.
-    fn known_static(&self, location: &Location, ty: Scalar) -> Option<i64> {
+    pub(super) fn known_static(&self, location: &Location, ty: Scalar) -> Option<i64> {
         if !(location.is_const && location.base == Base::Static && location.indices.is_empty()) {
             return None;
         }
@@ -97,6 +120,10 @@ impl Checker<'_> {
             }
         };
         match named {
+            Named::Target(Target::Memory(location)) if location.before.is_some() => {
+                let error = Diagnostic::new(expr.span, "a value is assigned to a part of a result", "not a variable");
+                self.fail(error.help("store the result in a variable first, and assign to its part"))
+            }
             Named::Target(Target::Memory(location)) if location.is_const => self.fail_const(expr, &location),
             Named::Target(target) => {
                 if let Target::Memory(location) = &target {
@@ -141,11 +168,13 @@ impl Checker<'_> {
                 let base_location = self.location(base)?;
                 self.element(base_location, base.span, index).map(Named::memory)
             }
-            _ => {
-                let error =
-                    Diagnostic::new(expr.span, "this is a number and has no members or elements", "not a variable");
-                self.fail(error)
-            }
+            _ => match self.value(expr)? {
+                Value::Whole(location) => Ok(Named::memory(location)),
+                _ => {
+                    let message = "this is a number and has no members or elements";
+                    self.fail(Diagnostic::new(expr.span, message, "not a variable"))
+                }
+            },
         }
     }
 
@@ -153,7 +182,7 @@ impl Checker<'_> {
         match base {
             Base::Input => self.uses.inputs.insert(name.to_owned()),
             Base::Output => self.uses.outputs.insert(name.to_owned()),
-            Base::Static | Base::Local => false,
+            Base::Static | Base::Local | Base::Frame(_) => false,
         };
     }
 
@@ -184,6 +213,10 @@ impl Checker<'_> {
                 }
                 return Ok(constant);
             }
+            Some(Symbol::Type(_)) => {
+                let error = Diagnostic::new(span, format!("`{name}` is a type and has no value"), "a type");
+                return self.fail(error.help(format!("declare a variable of this type: `{name} value;`")));
+            }
             Some(Symbol::Variable(variable)) => return Ok(Named::memory(Location::of(variable.clone()))),
             None => {}
         }
@@ -208,6 +241,10 @@ impl Checker<'_> {
         let is_function = self.functions.contains_key(name) || super::builtin::is_builtin(name);
         let is_member = self.input.as_ref().is_some_and(|input| input.member(name).is_some());
         let help = match near {
+            _ if matches!(name, "NULL" | "nullptr") => {
+                "E-code has no pointers: compare a number with 0, or keep a flag beside the value".to_owned()
+            }
+            _ if matches!(name, "true" | "false") => format!("write `{}`", i32::from(name == "true")),
             _ if self.text_locals.contains(name) => {
                 format!("it is a local of the statements: pass it as a parameter, or declare it `static … {name};`")
             }
@@ -225,7 +262,7 @@ impl Checker<'_> {
             return self
                 .fail(error.help("declare it, as in `struct input { int rate; };`, or name the service or channel"));
         };
-        Ok(Location { base: Base::Input, offset: 0, indices: Vec::new(), ty: Type::Struct(input), is_const: true })
+        Ok(Location::at(Base::Input, 0, Type::Struct(input), true))
     }
 
     fn output(&mut self, span: Span) -> Checked<Location> {
@@ -234,7 +271,7 @@ impl Checker<'_> {
             return self.fail(error.help("declare it, as in `struct output { int rate; };`, or name the channel"));
         };
         self.output_is_used = true;
-        Ok(Location { base: Base::Output, offset: 0, indices: Vec::new(), ty: Type::Struct(output), is_const: false })
+        Ok(Location::at(Base::Output, 0, Type::Struct(output), false))
     }
 
     fn is_attributes(&self, base: &Expr) -> bool {
@@ -262,7 +299,13 @@ impl Checker<'_> {
         };
         if let Some(member) = structure.member(&name.name) {
             let offset = base.offset + member.offset;
-            return Ok(Location { offset, ty: member.ty.clone(), ..base });
+            let length = member.length.map(|length| {
+                let length = &structure.members[length];
+                let place = Location { offset: base.offset + length.offset, ty: length.ty.clone(), ..base.clone() };
+                let place = place.place();
+                Box::new(hir::Expr { ty: place.ty, kind: hir::ExprKind::Load(place) })
+            });
+            return Ok(Location { offset, ty: member.ty.clone(), length, ..base });
         }
         if self.sink.is_full() {
             return Err(Failed);
@@ -284,20 +327,39 @@ impl Checker<'_> {
     }
 
     fn element(&mut self, base: Location, base_span: Span, index: &Expr) -> Checked<Location> {
-        let value = self.number(index)?;
+        let value = self.integer(index)?;
         let Type::Array(element, count) = &base.ty else {
             let message = format!("`{}` is {}, not an array", self.quote(base_span), article(&base.ty));
             return self.fail(Diagnostic::new(index.span, message, "has no elements"));
         };
         let (count, stride, ty) = (*count, element.size(), Type::clone(element));
         let line = self.line(index.span);
-        let mut location = Location { ty, ..base };
+        let length = base.length;
+        let mut location = Location { ty, length: None, ..base };
         match known(&value) {
+            Some(place) if (0..i64::from(count)).contains(&place) && length.is_some() => {
+                let value = self.within(value, length, index.span)?;
+                location.indices.push(Index { value, count, stride, line });
+            }
             Some(place) if (0..i64::from(count)).contains(&place) => location.offset += place as u32 * stride,
             Some(place) => return self.fail_index(place, value.ty, count, base_span, index.span),
-            None => location.indices.push(Index { value, count, stride, line }),
+            None => {
+                let value = self.within(value, length, index.span)?;
+                location.indices.push(Index { value, count, stride, line });
+            }
         }
         Ok(location)
+    }
+
+    /// The index if it is below the number of valid elements, else −1, which is a fault.
+    fn within(&mut self, index: hir::Expr, length: Option<Box<hir::Expr>>, span: Span) -> Checked<hir::Expr> {
+        let Some(length) = length else { return Ok(index) };
+        let long = Scalar::I64;
+        let (kept, [index]) = self.keep_all([super::fold::cast(index, long)], span)?;
+        let above = super::fold::compare(CompareOp::Ge, index.clone(), constant(0, long));
+        let below = super::fold::compare(CompareOp::Lt, index.clone(), super::fold::cast(*length, long));
+        let valid = super::fold::select(super::fold::and(above, below), index, constant(-1, long));
+        Ok(super::builtin::after(kept, valid))
     }
 
     fn fail_index<T>(&mut self, place: i64, ty: Scalar, count: u32, base: Span, index: Span) -> Checked<T> {

@@ -13,6 +13,8 @@ use crate::hir::Base;
 pub(crate) enum Symbol {
     Constant(i64, Scalar),
     Variable(Variable),
+    /// A type that `typedef` declared.
+    Type(Type),
 }
 
 /// A variable in memory.
@@ -29,6 +31,9 @@ struct Scope {
     names: HashMap<String, (Symbol, Span)>,
     tags: HashMap<String, (Rc<Struct>, Span)>,
 }
+
+/// Scopes that are not visible at the moment.
+pub(super) struct Hidden(Vec<Scope>);
 
 /// The stack of scopes, from the scope of the text to the innermost block.
 #[derive(Debug)]
@@ -48,6 +53,16 @@ impl Scopes {
 
     pub(super) fn leave(&mut self) {
         self.stack.pop();
+    }
+
+    /// Hides all scopes but the text's. Returns them for [`Scopes::show_inner`].
+    pub(super) fn hide_inner(&mut self) -> Hidden {
+        Hidden(self.stack.split_off(1))
+    }
+
+    pub(super) fn show_inner(&mut self, Hidden(mut inner): Hidden) {
+        self.stack.truncate(1);
+        self.stack.append(&mut inner);
     }
 
     /// 1 in the scope of the text.

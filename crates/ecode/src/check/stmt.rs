@@ -1,13 +1,12 @@
 //! Statements.
 
-use super::expr::Value;
 use super::fold::{constant, known};
-use super::place::{Location, Target};
+use super::place::Location;
 use super::types::Type;
 use super::{Around, Checked, Checker};
 use crate::ast::{Expr, ExprKind, Operator, Stmt, StmtKind};
 use crate::diagnostics::{Diagnostic, Span};
-use crate::hir::{self, CompareOp, Repetition};
+use crate::hir::{self, Base, CompareOp, Repetition};
 use crate::parser::Failed;
 use qfabric_types::format::Scalar;
 
@@ -48,13 +47,12 @@ impl Checker<'_> {
             StmtKind::Define(name, value) => self.define(name, value),
             StmtKind::Block(statements) => self.block(statements, body),
             StmtKind::If { condition, then, otherwise } => {
-                let condition = self.number(condition);
-                let then = self.inner(then);
-                let otherwise = otherwise.as_deref().map_or_else(Vec::new, |otherwise| self.inner(otherwise));
-                push_if(condition?, then, otherwise, body);
+                self.selection(|checker| checker.if_statement(condition, then, otherwise.as_deref(), body))?;
             }
             StmtKind::Loop { .. } => self.loop_statement(statement, body)?,
-            StmtKind::Switch { keyword, value, sections } => self.switch(*keyword, value, sections, body)?,
+            StmtKind::Switch { keyword, value, sections } => {
+                self.selection(|checker| checker.switch(*keyword, value, sections, body))?;
+            }
             StmtKind::Break => self.break_statement(statement.span, body)?,
             StmtKind::Continue => self.continue_statement(statement.span, body)?,
             StmtKind::Return(value) => self.return_statement(value.as_ref(), statement.span, body)?,
@@ -62,53 +60,39 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Checks an `if` or a `switch` in its own scope (C11 6.8.4): a type in its condition is not visible after it.
+    fn selection(&mut self, check: impl FnOnce(&mut Self) -> Checked<()>) -> Checked<()> {
+        self.scopes.enter();
+        let checked = check(self);
+        self.scopes.leave();
+        checked
+    }
+
+    fn if_statement(
+        &mut self,
+        condition: &Expr,
+        then: &Stmt,
+        otherwise: Option<&Stmt>,
+        body: &mut Vec<hir::Stmt>,
+    ) -> Checked<()> {
+        let condition = self.condition(condition);
+        self.warn_empty_branch(then);
+        let then = self.inner(then);
+        let otherwise = otherwise.map_or_else(Vec::new, |otherwise| self.inner(otherwise));
+        push_if(condition?, then, otherwise, body);
+        Ok(())
+    }
+
     fn expression_statement(&mut self, expr: &Expr, body: &mut Vec<hir::Stmt>) -> Checked<()> {
-        if let ExprKind::Assign(None, _, left, right) = &expr.kind
-            && let Some((to, from)) = self.whole_assignment(left, right)?
-        {
-            return self.copy(to, from, left.span, right.span, body);
-        }
         if let ExprKind::Binary(Operator::Compare(CompareOp::Eq), sign, ..) = &expr.kind {
             let error = Diagnostic::new(*sign, "this comparison has no effect", "compares two values");
             return self.fail(error.help("write `=` to assign"));
         }
+        self.warn_without_effect(expr);
         let effect = self.effect(expr)?;
         if known(&effect).is_none() {
             body.push(hir::Stmt::Expr(effect));
         }
-        Ok(())
-    }
-
-    /// Both sides of `a = b` if both are whole structures or arrays.
-    fn whole_assignment(&mut self, left: &Expr, right: &Expr) -> Checked<Option<(Location, Location)>> {
-        let is_name = |expr: &Expr| matches!(expr.kind, ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..));
-        if !(is_name(left) && is_name(right)) {
-            return Ok(None);
-        }
-        let (to, from) = (self.target(left), self.value(right));
-        Ok(match (to?, from?) {
-            (Target::Memory(to), Value::Whole(from)) if !matches!(to.ty, Type::Scalar(_)) => Some((to, from)),
-            _ => None,
-        })
-    }
-
-    /// Copies a whole structure or array to a place of the same type.
-    pub(super) fn copy(
-        &mut self,
-        to: Location,
-        from: Location,
-        to_span: Span,
-        from_span: Span,
-        body: &mut Vec<hir::Stmt>,
-    ) -> Checked<()> {
-        if !to.ty.same(&from.ty) {
-            let message = format!("`{}` cannot be assigned to `{}`", from.ty, to.ty);
-            let error = Diagnostic::new(from_span, message, format!("`{}`", from.ty));
-            let error = if to_span == from_span { error } else { error.related(to_span, format!("`{}`", to.ty)) };
-            return self.fail(error.help("their members or lengths differ: assign the members one by one"));
-        }
-        let bytes = to.ty.size();
-        body.push(hir::Stmt::Copy { to: to.place(), from: from.place(), bytes });
         Ok(())
     }
 
@@ -121,7 +105,7 @@ impl Checker<'_> {
         if let Some(first) = first {
             self.statement(first, body);
         }
-        let checked = condition.as_ref().map(|condition| self.number(condition)).transpose();
+        let checked = condition.as_ref().map(|condition| self.condition(condition)).transpose();
         self.frame.around.push(Around::Loop);
         let repeated = self.inner(repeated);
         self.frame.around.pop();
@@ -179,8 +163,13 @@ impl Checker<'_> {
     }
 
     fn return_statement(&mut self, value: Option<&Expr>, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
-        let value = match (value, self.frame.result) {
-            (Some(value), Some(ty)) => Some(super::fold::cast(self.number(value)?, ty)),
+        let value = match (value, self.frame.result.clone()) {
+            (Some(value), Some(Type::Scalar(ty))) => Some(super::fold::cast(self.number(value)?, ty)),
+            (Some(value), Some(ty)) => {
+                let result = Location::at(Base::Local, 0, ty, false);
+                self.return_record(result, value, body)?;
+                None
+            }
             (None, None) => None,
             // The statements of the text may end with or without a verdict.
             (None, Some(_)) if self.frame.is_entry && self.frame.name.is_empty() => None,

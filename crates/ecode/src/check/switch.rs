@@ -20,7 +20,7 @@ impl Checker<'_> {
         body: &mut Vec<hir::Stmt>,
     ) -> Checked<()> {
         self.refuse_falling_through(keyword, sections);
-        let value = fold::promote(self.number(value)?);
+        let value = fold::promote(self.integer(value)?);
         let ty = value.ty;
         let place = self.temporary(ty, keyword)?;
         body.push(hir::Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(place.clone(), Box::new(value)), ty }));
@@ -106,7 +106,7 @@ impl Checker<'_> {
 }
 
 /// Whether control never continues after these statements.
-fn ends(statements: &[Stmt]) -> bool {
+pub(super) fn ends(statements: &[Stmt]) -> bool {
     statements.last().is_some_and(|last| match &last.kind {
         StmtKind::Break | StmtKind::Continue | StmtKind::Return(_) => true,
         StmtKind::Block(inner) => ends(inner),

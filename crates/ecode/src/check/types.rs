@@ -32,6 +32,8 @@ pub(crate) struct Member {
     pub name: String,
     pub offset: u32,
     pub ty: Type,
+    /// The index of an earlier member that holds the number of valid elements of this array.
+    pub length: Option<usize>,
 }
 
 impl Type {
@@ -60,6 +62,19 @@ impl Type {
         }
     }
 
+    /// Whether this is an array of characters, which can hold a string.
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self, Type::Array(element, _) if matches!(**element, Type::Scalar(Scalar { bits: 8, .. })))
+    }
+
+    /// Number of dimensions of an array; 0 for other types.
+    pub(crate) fn dimensions(&self) -> usize {
+        match self {
+            Type::Array(element, _) => 1 + element.dimensions(),
+            _ => 0,
+        }
+    }
+
     /// Wraps the type in an array for each dimension; the first dimension is the outermost.
     pub(crate) fn array(self, dims: impl DoubleEndedIterator<Item = u32>) -> Type {
         dims.rev().fold(self, |element, count| Type::Array(Rc::new(element), count))
@@ -78,12 +93,12 @@ impl Type {
 
 impl Struct {
     /// Lays members out in order, each at the next multiple of its alignment.
-    pub(crate) fn new(name: String, members: impl IntoIterator<Item = (String, Type)>) -> Struct {
+    pub(crate) fn new(name: String, members: impl IntoIterator<Item = (String, Type, Option<usize>)>) -> Struct {
         let mut laid = Struct { name, size: 0, align: 1, members: Vec::new(), depth: 1, total_members: 0 };
-        for (name, ty) in members {
+        for (name, ty, length) in members {
             let offset = round_up(laid.size, ty.align());
             laid.size = offset.saturating_add(ty.size());
-            laid.push(Member { name, offset, ty });
+            laid.push(Member { name, offset, ty, length });
         }
         laid.size = round_up(laid.size, laid.align);
         laid
@@ -133,7 +148,7 @@ impl Struct {
                 Kind::Struct(inner) => Type::Struct(Rc::new(Struct::of(inner))),
             };
             let ty = element.array(field.dims.iter().copied());
-            structure.push(Member { name: field.name.clone(), offset: field.offset, ty });
+            structure.push(Member { name: field.name.clone(), offset: field.offset, ty, length: None });
         }
         structure.align = format.align;
         structure

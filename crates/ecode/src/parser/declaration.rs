@@ -45,6 +45,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("pid_t", "int"),
 ];
 
+/// Words of C that say how a variable is stored or accessed. They have no meaning here.
+const STORAGE_WORDS: &[&str] =
+    &["_Atomic", "_Thread_local", "auto", "extern", "inline", "register", "restrict", "volatile"];
+
 const TYPE_WORDS: &[&str] = &[
     "char", "const", "double", "enum", "float", "int", "long", "short", "signed", "static", "struct", "typedef",
     "union", "unsigned", "void",
@@ -59,10 +63,22 @@ struct Words {
     long: u8,
     signed: u8,
     unsigned: u8,
+    float: u8,
+    double: u8,
+}
+
+/// The meaning of declared names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    Members,
+    Parameters,
+    Variables,
+    Types,
 }
 
 /// The storage class, qualifiers and type in front of the declared names.
 pub(super) struct Head {
+    pub is_typedef: bool,
     pub is_static: bool,
     pub is_const: bool,
     pub ty: TypeName,
@@ -78,37 +94,51 @@ impl Parser<'_> {
                 let word = token.span.of(self.text);
                 let known = STDINT.iter().any(|(name, _)| *name == word);
                 let elsewhere = ELSEWHERE.iter().any(|(name, _)| *name == word);
+                if STORAGE_WORDS.contains(&word) && self.type_word_after(more + 1) {
+                    return true;
+                }
                 // A variable may have the name `bool`, but two names in a row are always a declaration.
-                known || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
+                known
+                    || self.typedefs.is_type(word)
+                    || (elsewhere || more == 0) && self.kind_after(more + 1) == TokenKind::Name
             }
             _ => false,
+        }
+    }
+
+    fn type_word_after(&self, more: usize) -> bool {
+        match self.kind_after(more) {
+            TokenKind::Keyword(word) => TYPE_WORDS.contains(&word),
+            kind => kind == TokenKind::Name,
         }
     }
 
     /// Parses storage class, qualifiers and type.
     pub(super) fn head(&mut self) -> Parsed<Head> {
         let start = self.span();
-        let (mut is_static, mut is_const) = (false, false);
+        let (mut is_static, mut is_const, mut is_typedef) = (false, false, false);
         let mut words = Words::default();
         let mut kind = None;
         loop {
             match self.kind() {
+                TokenKind::Keyword("typedef") => is_typedef = true,
                 TokenKind::Keyword("static") => is_static = true,
                 TokenKind::Keyword("const") => is_const = true,
                 TokenKind::Keyword("void") => kind = Some(TypeKind::Void),
                 TokenKind::Keyword("struct") => {
                     kind = Some(self.structure()?);
+                    self.expect_end_of_definition("structure")?;
                     continue;
                 }
                 TokenKind::Keyword("enum") => {
                     kind = Some(self.enumeration()?);
+                    self.expect_end_of_definition("enumeration")?;
                     continue;
                 }
-                TokenKind::Keyword(word @ ("float" | "double")) => {
-                    self.refuse_floating(word);
-                    kind = Some(TypeKind::Scalar(Scalar::I64));
+                TokenKind::Name if kind.is_none() && STORAGE_WORDS.contains(&self.span().of(self.text)) => {
+                    self.refuse_storage_word();
                 }
-                TokenKind::Keyword(word @ ("typedef" | "union")) => return self.fail_not_offered(word),
+                TokenKind::Keyword("union") => return self.fail_union(),
                 TokenKind::Keyword(word) if words.count(word) => {}
                 TokenKind::Name if kind.is_none() && words.is_empty() => kind = Some(self.named_type()?),
                 _ => break,
@@ -121,42 +151,68 @@ impl Parser<'_> {
             None if !words.is_empty() => TypeKind::Scalar(self.scalar(&words, span)?),
             _ => return self.fail_type(span),
         };
-        Ok(Head { is_static, is_const, ty: TypeName { kind, span } })
+        if is_typedef && is_static {
+            let error = Diagnostic::new(span, "a `typedef` declares a type, which is not `static`", "both words");
+            return self.fail(error.help("remove one of the words"));
+        }
+        Ok(Head { is_typedef, is_static, is_const, ty: TypeName { kind, span } })
     }
 
     /// Parses a type alone, as in a conversion.
     pub(super) fn type_name(&mut self) -> Parsed<TypeName> {
-        Ok(self.head()?.ty)
+        let head = self.head()?;
+        if head.is_typedef {
+            let error = Diagnostic::new(head.ty.span, "`typedef` must be a declaration of its own", "not allowed here");
+            return self.fail(error.help("write `typedef … NAME;` as a statement before this one"));
+        }
+        Ok(head.ty)
     }
 
     fn fail_type<T>(&mut self, span: Span) -> Parsed<T> {
         let error = Diagnostic::new(span, "these words do not form one type", "expected one type");
         self.fail(
-            error.help("the types are char, short, int, long (each also unsigned), int8_t to uint64_t and struct NAME"),
+            error.help("the types are char, short, int, long (each also unsigned), int8_t to uint64_t, float, double and struct NAME"),
         )
     }
 
-    fn refuse_floating(&mut self, word: &str) {
-        let message = format!("`{word}` is not supported: the kernel has no floating-point arithmetic");
-        let error = Diagnostic::new(self.span(), message, "a floating-point type");
-        self.report(error.help(
-            "use fixed point: a `long` in Q16.16, where 65536 is 1.0, with fx_from, fx_mul, fx_div and fx_to_int",
-        ));
+    /// After the brace that ends a definition: reports a missing `;` if the next line begins something else.
+    fn expect_end_of_definition(&mut self, what: &str) -> Parsed<()> {
+        let is_definition = self.last_span().of(self.text) == "}";
+        let begins_another = match self.kind() {
+            TokenKind::Keyword(_) | TokenKind::Define | TokenKind::End => true,
+            TokenKind::Name => self.kind_after(1) == TokenKind::Punct("(") || self.type_follows(0),
+            _ => false,
+        };
+        if !(is_definition && begins_another && self.starts_new_line()) {
+            return Ok(());
+        }
+        let found = self.found();
+        let message = format!("`;` is missing after the {what}");
+        let error = Diagnostic::new(self.last_span().after(), message, format!("expected `;`, found {found}"));
+        self.fail(error.help("write `};` at its end"))
     }
 
-    fn fail_not_offered<T>(&mut self, word: &str) -> Parsed<T> {
-        let help = match word {
-            "typedef" => "write the type itself, such as `struct NAME` or `uint32_t`",
-            _ => "use a structure; its members do not overlap",
-        };
+    fn refuse_storage_word(&mut self) {
+        let word = self.span().of(self.text);
         let error = Diagnostic::new(self.span(), format!("`{word}` is not supported"), "not part of E-code");
-        self.fail(error.help(help))
+        self.report(error.help(match word {
+            "volatile" | "_Atomic" => "remove it: every access happens; `attr.NAME += …` is atomic",
+            _ => "remove it: a variable is local to its block, or `static`",
+        }));
+    }
+
+    fn fail_union<T>(&mut self) -> Parsed<T> {
+        let error = Diagnostic::new(self.span(), "`union` is not supported", "not part of E-code");
+        self.fail(error.help("use a structure; its members do not overlap"))
     }
 
     fn named_type(&mut self) -> Parsed<TypeKind> {
         let word = self.span().of(self.text);
         if let Some((_, ty)) = STDINT.iter().find(|(name, _)| *name == word) {
             return Ok(TypeKind::Scalar(*ty));
+        }
+        if self.typedefs.is_type(word) {
+            return Ok(TypeKind::Named(Ident { name: word.to_owned(), span: self.span() }));
         }
         let error = Diagnostic::new(self.span(), format!("there is no type `{word}`"), "not a type");
         let known = STDINT.iter().map(|(name, _)| *name).chain(TYPE_WORDS.iter().copied());
@@ -170,6 +226,16 @@ impl Parser<'_> {
     }
 
     fn scalar(&mut self, words: &Words, span: Span) -> Parsed<Scalar> {
+        match (words.float, words.double, words.long) {
+            (0, 0, _) => {}
+            (1, 0, 0) if words.are_one() => return Ok(Scalar::F32),
+            (0, 1, 0) if words.are_one() => return Ok(Scalar::F64),
+            (0, 1, 1) => {
+                let error = Diagnostic::new(span, "`long double` is not supported", "not part of E-code");
+                return self.fail(error.help("use `double`, which has 64 bits"));
+            }
+            _ => return self.fail_type(span),
+        }
         let signed = words.unsigned == 0;
         let bits = match (words.char, words.short, words.long) {
             (1, 0, 0) if words.int == 0 => 8,
@@ -181,7 +247,7 @@ impl Parser<'_> {
         if words.int > 1 || words.signed.saturating_add(words.unsigned) > 1 {
             return self.fail_type(span);
         }
-        Ok(Scalar { bits, signed })
+        Ok(Scalar { bits, signed, float: false })
     }
 
     fn structure(&mut self) -> Parsed<TypeKind> {
@@ -205,10 +271,10 @@ impl Parser<'_> {
                 let error = Diagnostic::new(self.span(), format!("expected a member, found {found}"), "not a type");
                 return self.fail(error.help("declare a member as `int name;` or `char name[16];`"));
             }
-            let head = self.head()?;
-            let declarators = self.declarators(false)?;
+            let ty = self.type_name()?;
+            let declarators = self.declarators(Names::Members)?;
             self.expect(";", "after the member")?;
-            members.push(Member { ty: head.ty, declarators });
+            members.push(Member { ty, declarators });
         }
         self.advance();
         Ok(members)
@@ -235,11 +301,11 @@ impl Parser<'_> {
         Ok(TypeKind::Enum { constants: Some(constants) })
     }
 
-    /// Parses declared names separated by commas, with initial values if `may_init`.
-    pub(super) fn declarators(&mut self, may_init: bool) -> Parsed<Vec<Declarator>> {
-        let mut list = vec![self.declarator(may_init)?];
+    /// Parses declared names separated by commas; variables may have initial values.
+    fn declarators(&mut self, names: Names) -> Parsed<Vec<Declarator>> {
+        let mut list = vec![self.declarator(names)?];
         while self.take_punct(",") {
-            list.push(self.declarator(may_init)?);
+            list.push(self.declarator(names)?);
         }
         Ok(list)
     }
@@ -251,7 +317,7 @@ impl Parser<'_> {
         }
     }
 
-    fn declarator(&mut self, may_init: bool) -> Parsed<Declarator> {
+    fn declarator(&mut self, names: Names) -> Parsed<Declarator> {
         self.refuse_pointer();
         let start = self.span();
         let name = self.name("a name")?;
@@ -270,7 +336,10 @@ impl Parser<'_> {
             let error = Diagnostic::new(self.span(), "E-code has no bit fields", "this declares a bit field");
             return self.fail(error.help("use a whole type and masks: `(input.flags >> 3) & 1`"));
         }
-        let init = if may_init && self.take_punct("=") { Some(self.init()?) } else { None };
+        if names != Names::Members {
+            self.typedefs.declare(&name.name, names == Names::Types);
+        }
+        let init = if names == Names::Variables && self.take_punct("=") { Some(self.init()?) } else { None };
         Ok(Declarator { name, dims, init, span: self.since(start) })
     }
 
@@ -281,6 +350,9 @@ impl Parser<'_> {
         }
         let mut list = Vec::new();
         while !self.at_punct("}") {
+            if self.at_punct(".") || self.at_punct("[") {
+                return self.fail_designated();
+            }
             list.push(self.nested(Self::init)?);
             if !self.take_punct(",") {
                 break;
@@ -290,17 +362,39 @@ impl Parser<'_> {
         Ok(Init::List(list, self.since(start)))
     }
 
+    fn fail_designated<T>(&mut self) -> Parsed<T> {
+        let error = Diagnostic::new(
+            self.span(),
+            "a list of values cannot name the members or elements that it sets",
+            "a designated value",
+        );
+        self.fail(error.help("write the values in the order of the declaration, or assign the members one by one"))
+    }
+
     /// Parses the names after the head of a declaration.
     pub(super) fn declaration(&mut self, head: Head) -> Parsed<Declaration> {
-        let Head { is_static, is_const, ty } = head;
-        let alone = matches!(ty.kind, TypeKind::Struct { members: Some(_), .. } | TypeKind::Enum { .. });
-        let declarators = if alone && self.at_punct(";") { Vec::new() } else { self.declarators(true)? };
+        let Head { is_typedef, is_static, is_const, ty } = head;
+        let alone = matches!(ty.kind, TypeKind::Struct { .. } | TypeKind::Enum { .. });
+        let names = if is_typedef { Names::Types } else { Names::Variables };
+        let alone = alone && !is_typedef && self.at_punct(";");
+        let declarators = if alone { Vec::new() } else { self.declarators(names)? };
         self.expect(";", "after the declaration")?;
-        Ok(Declaration { is_static, is_const, ty, declarators })
+        Ok(Declaration { is_typedef, is_static, is_const, ty, declarators })
     }
 
     /// Parses the rest of a function after its head.
     pub(super) fn function(&mut self, head: Head) -> Parsed<Function> {
+        if head.is_typedef {
+            let error = Diagnostic::new(head.ty.span, "`typedef` of a function", "a type of functions");
+            return self.fail(error.help("remove `typedef`, or declare the function's result type alone"));
+        }
+        let begin = self.typedefs.enter();
+        let function = self.rest_of_function(head);
+        self.typedefs.leave(begin);
+        function
+    }
+
+    fn rest_of_function(&mut self, head: Head) -> Parsed<Function> {
         let name = self.name("the function's name")?;
         self.advance();
         let parameters = self.parameters()?;
@@ -323,8 +417,12 @@ impl Parser<'_> {
             self.advance();
         }
         while !self.at_punct(")") {
+            let is_last_word = matches!(self.kind_after(1), TokenKind::Punct("," | ")"));
+            if self.kind() == TokenKind::Name && is_last_word && !self.type_follows(0) {
+                return self.fail_without_type();
+            }
             let ty = self.type_name()?;
-            list.push(Parameter { ty, declarator: self.declarator(false)? });
+            list.push(Parameter { ty, declarator: self.declarator(Names::Parameters)? });
             if !self.take_punct(",") {
                 break;
             }
@@ -339,10 +437,22 @@ impl Parser<'_> {
         Ok(list)
     }
 
+    /// The parameter of a definition in the style of K&R, or a parameter whose type is missing.
+    fn fail_without_type<T>(&mut self) -> Parsed<T> {
+        let name = self.span().of(self.text);
+        let error = Diagnostic::new(self.span(), format!("the parameter `{name}` has no type"), "expected a type");
+        self.fail(error.help(format!("write the types inside the parentheses: `(int {name}, …)`")))
+    }
+
     /// Parses the rest of a `#define`: a name and one value, up to the end of the line.
     pub(super) fn define(&mut self) -> Parsed<(Ident, Expr)> {
         self.advance();
         let name = self.name("the constant's name")?;
+        if self.at_punct("(") && self.span().start == name.span.end {
+            let error = Diagnostic::new(self.span(), format!("the macro `{}` has parameters", name.name), "parameters");
+            let help = format!("write a function, `long {}(long x) {{ return …; }}`: it is as fast", name.name);
+            return self.fail(error.help(help));
+        }
         let value = self.unary()?;
         if self.kind() != TokenKind::LineEnd {
             let error = Diagnostic::new(self.span(), "the value of `#define` must be a single value", "unexpected");
@@ -366,13 +476,24 @@ impl Words {
             "long" => &mut self.long,
             "signed" => &mut self.signed,
             "unsigned" => &mut self.unsigned,
+            "float" => &mut self.float,
+            "double" => &mut self.double,
             _ => return false,
         };
         *counter = counter.saturating_add(1);
         true
     }
 
+    fn total(&self) -> u32 {
+        let integers = [self.char, self.short, self.int, self.long, self.signed, self.unsigned];
+        integers.into_iter().chain([self.float, self.double]).map(u32::from).sum()
+    }
+
     fn is_empty(&self) -> bool {
-        [self.char, self.short, self.int, self.long, self.signed, self.unsigned] == [0; 6]
+        self.total() == 0
+    }
+
+    fn are_one(&self) -> bool {
+        self.total() == 1
     }
 }

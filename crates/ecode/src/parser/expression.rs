@@ -24,10 +24,21 @@ impl Parser<'_> {
             let left = parser.conditional()?;
             let Some(op) = parser.assignment_operator() else { return Ok(left) };
             let sign = parser.advance().span;
+            parser.refuse_reversed(sign)?;
             let right = parser.assignment()?;
             let span = left.span.to(right.span);
             parser.node(ExprKind::Assign(op, sign, Box::new(left), Box::new(right)), span)
         })
+    }
+
+    /// `=>` and `=<`: the signs of a comparison in the wrong order.
+    fn refuse_reversed(&mut self, sign: Span) -> Parsed<()> {
+        let TokenKind::Punct(next @ (">" | "<")) = self.kind() else { return Ok(()) };
+        if sign.of(self.text) != "=" || self.span().start != sign.end {
+            return Ok(());
+        }
+        let error = Diagnostic::new(sign.to(self.span()), format!("`={next}` is not an operator"), "not an operator");
+        self.fail(error.help(format!("write `{next}=`")))
     }
 
     fn assignment_operator(&self) -> Option<Option<BinaryOp>> {
@@ -154,6 +165,7 @@ impl Parser<'_> {
         match self.kind() {
             TokenKind::Number => Ok(self.number()),
             TokenKind::Character => Ok(self.character()),
+            TokenKind::Text => Ok(self.string()),
             TokenKind::Name if self.kind_after(1) == TokenKind::Punct("(") => self.call(),
             TokenKind::Name => {
                 let name = self.advance().span.of(self.text).to_owned();

@@ -4,15 +4,15 @@ use qfabric_types::format::Scalar;
 
 use super::Parser;
 use crate::ast::{Expr, ExprKind};
-use crate::diagnostics::Diagnostic;
-use crate::lexer::is_float;
+use crate::diagnostics::{Diagnostic, Span};
+use crate::lexer::{TokenKind, is_float};
 
 impl Parser<'_> {
     /// Parses the current number. An invalid number is reported and becomes 0, so that parsing can continue.
     pub(super) fn number(&mut self) -> Expr {
         let span = self.advance().span;
         let word = span.of(self.text);
-        let read = if is_float(word) { Err(float(word)) } else { integer(word) };
+        let read = if is_float(word) { float(word) } else { integer(word) };
         let (value, ty) = read.unwrap_or_else(|(message, help)| {
             self.report(Diagnostic::new(span, message, "this number").help(help));
             (0, Scalar::I32)
@@ -32,19 +32,76 @@ impl Parser<'_> {
     }
 }
 
+impl Parser<'_> {
+    /// Parses strings in quotes, one or several in a row.
+    pub(super) fn string(&mut self) -> Expr {
+        let start = self.span();
+        let mut text = Vec::new();
+        while self.kind() == TokenKind::Text {
+            let span = self.advance().span;
+            let quoted = span.of(self.text);
+            let mut rest = &quoted[1..quoted.len() - 1];
+            while let Some(length) = next_character(rest) {
+                let (one, after) = rest.split_at(length);
+                match one.as_bytes() {
+                    [b'\\', ..] => match character(one) {
+                        Some(value) => text.push(value as u8),
+                        None => self.refuse_escape(span, one),
+                    },
+                    plain => text.extend(plain),
+                }
+                rest = after;
+            }
+        }
+        Expr::new(ExprKind::Text(text), self.since(start))
+    }
+
+    fn refuse_escape(&mut self, span: Span, escape: &str) {
+        let error = Diagnostic::new(span, format!("`{escape}` is not an escape sequence"), "in this string");
+        self.report(error.help("write \\n, \\t, \\r, \\0, \\\\, \\\" or \\xHH"));
+    }
+}
+
+/// Length of the first character or escape sequence; `None` at the end.
+fn next_character(text: &str) -> Option<usize> {
+    let mut letters = text.chars();
+    let first = letters.next()?;
+    if first != '\\' {
+        return Some(first.len_utf8());
+    }
+    let digits = |radix: u32, from: usize, most: usize| {
+        let digits = text[from..].bytes().take(most);
+        from + digits.take_while(|digit| char::from(*digit).is_digit(radix)).count()
+    };
+    Some(match letters.next() {
+        Some('x') => digits(16, 2, 2),
+        Some('0'..='7') => digits(8, 1, 3),
+        Some(other) => 1 + other.len_utf8(),
+        None => 1,
+    })
+}
+
 type Wrong = (String, String);
 
-fn float(word: &str) -> Wrong {
-    let message = format!("`{word}` is a floating-point number, but the kernel has no floating-point arithmetic");
-    let plain = word.trim_end_matches(['f', 'F', 'l', 'L']);
-    let fixed = plain.parse::<f64>().ok().map(|value| (value * 65536.0).round()).filter(|fixed| fixed.abs() < 9e15);
-    let help = match fixed {
-        Some(fixed) => {
-            format!("in fixed point Q16.16 the number is {fixed} ({plain} * 65536): compute with fx_mul and fx_div")
-        }
-        None => "use fixed point: fx_from, fx_mul, fx_div, fx_to_int (Q16.16: 65536 is 1.0)".to_owned(),
+/// A `double`, or a `float` with the suffix `f`: the nearest number of its type.
+fn float(word: &str) -> Result<(i64, Scalar), Wrong> {
+    let malformed = || {
+        let help = "numbers with a fraction are decimal: 0.5, 1e-3, 2.5f; a number in the form 0x1p3 is not supported";
+        (format!("`{word}` is not a number"), help.to_owned())
     };
-    (message, help)
+    if word.starts_with("0x") || word.starts_with("0X") {
+        return Err(malformed());
+    }
+    match word.strip_suffix(['f', 'F']) {
+        Some(digits) => {
+            let number: f32 = digits.parse().map_err(|_| malformed())?;
+            Ok((i64::from(number.to_bits()), Scalar::F32))
+        }
+        None => {
+            let number: f64 = word.parse().map_err(|_| malformed())?;
+            Ok((number.to_bits() as i64, Scalar::F64))
+        }
+    }
 }
 
 fn integer(word: &str) -> Result<(i64, Scalar), Wrong> {

@@ -5,10 +5,12 @@ mod declaration;
 mod expression;
 mod literal;
 mod statement;
+mod typedefs;
 
 use crate::ast::{Ident, Text};
 use crate::diagnostics::{Diagnostic, Sink, Span};
 use crate::lexer::{Token, TokenKind, tokens};
+use typedefs::Typedefs;
 
 /// Deepest nesting of statements, and separately of expressions. Every walk over the tree recurs to this depth. A
 /// chain of operators counts as nested.
@@ -26,7 +28,8 @@ pub(crate) fn parse(text: &str, sink: &mut Sink) -> Text {
         .into_iter()
         .filter(|token| !matches!(token.kind, TokenKind::LineComment | TokenKind::BlockComment))
         .collect();
-    Parser { text, tokens, at: 0, depth: 0, too_deep: false, calls: Vec::new(), sink }.text()
+    Parser { text, tokens, at: 0, depth: 0, too_deep: false, calls: Vec::new(), typedefs: Typedefs::default(), sink }
+        .text()
 }
 
 struct Parser<'a> {
@@ -39,6 +42,7 @@ struct Parser<'a> {
     too_deep: bool,
     /// Names of the called functions since the list was last taken.
     calls: Vec<Ident>,
+    typedefs: Typedefs,
     sink: &'a mut Sink,
 }
 

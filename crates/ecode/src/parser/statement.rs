@@ -115,7 +115,9 @@ impl Parser<'_> {
     /// Parses `{ … }`; `what` names it in messages.
     pub(super) fn block(&mut self, what: &str) -> Parsed<Vec<Stmt>> {
         let open = self.expect("{", &format!("before {what}"))?;
+        let begin = self.typedefs.enter();
         let statements = self.statements();
+        self.typedefs.leave(begin);
         if self.at_label() {
             return self.fail_case();
         }
@@ -239,6 +241,13 @@ impl Parser<'_> {
     }
 
     fn for_loop(&mut self) -> Parsed<StmtKind> {
+        let begin = self.typedefs.enter();
+        let parsed = self.parts_of_for();
+        self.typedefs.leave(begin);
+        parsed
+    }
+
+    fn parts_of_for(&mut self) -> Parsed<StmtKind> {
         let keyword = self.advance().span;
         self.expect("(", "after `for`")?;
         let first = self.first_of_for()?;
@@ -279,7 +288,9 @@ impl Parser<'_> {
             // `else`.
             let is_default = section.iter().any(|(value, _)| value.is_none());
             self.depth = depth + if is_default { MAX_LABELS } else { sections.len() as u32 };
+            let begin = self.typedefs.enter();
             sections.push(Section { labels: section, body: self.statements() });
+            self.typedefs.leave(begin);
             self.depth = depth;
         }
         Ok(sections)

@@ -79,7 +79,7 @@ impl Spacing {
         let value_before = matches!(self.last, Last::Value | Last::Name);
         match (kind, word) {
             (TokenKind::Name, _) => Last::Name,
-            (TokenKind::Number | TokenKind::Character, _) => Last::Value,
+            (TokenKind::Number | TokenKind::Character | TokenKind::Text, _) => Last::Value,
             (TokenKind::Keyword("sizeof"), _) => Last::Sizeof,
             (TokenKind::Keyword(_) | TokenKind::Define, _) => Last::Keyword,
             (_, "(" | "[" | "{") => {

@@ -8,10 +8,21 @@ fn case(claim: &'static str, text: &'static str, calls: impl IntoIterator<Item =
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [arithmetic(), division(), bits(), conversions(), control(), memory(), faulting(), shared(), whole_programs()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let parts = [
+        arithmetic(),
+        division(),
+        bits(),
+        conversions(),
+        control(),
+        memory(),
+        records(),
+        strings(),
+        floats(),
+        faulting(),
+        shared(),
+        whole_programs(),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 /// Prepends an input of two `int`s.
@@ -359,4 +370,148 @@ fn whole_programs() -> Vec<Case> {
             [gives(15).of(&[6, 10]), gives(-15).of(&[-6, 10])],
         ),
     ]
+}
+
+/// Prepends an input of two `int`s, and a structure that is larger than a word.
+macro_rules! on_records {
+    ($body:literal) => {
+        concat!(on_ints!("typedef struct point { int x; char c[3]; long y; } point;\n"), $body)
+    };
+}
+
+fn records() -> Vec<Case> {
+    vec![
+        case(
+            "functions take and return structures",
+            on_records!(
+                "point make(int x, long y) { point p = {x, {1, 2, 3}, y}; return p; }
+                long sum(point p, int by) { p.x += by; return p.x + p.y + p.c[2]; }
+                point p = make(input.a, input.b);
+                return sum(p, 10) * 100 + make(input.b, 7).x + p.x;"
+            ),
+            [gives(1805).of(&[3, 2])],
+        ),
+        case(
+            "arguments that are structures are evaluated from left to right",
+            on_records!(
+                "static point p; int change(int x) { p.x = x; return x; }
+                long f(point a, int b, point c) { return a.x * 10000 + b * 100 + c.x; }
+                p.x = input.a;
+                return f(p, change(input.b), p);"
+            ),
+            [gives(10_505).of(&[1, 5]), gives(70_303).of(&[7, 3])],
+        ),
+        case(
+            "a function is called in an argument of its own call",
+            on_records!(
+                "point next(point p, point q) { p.x += q.x; p.y--; return p; }
+                point a = {input.a}, b = {input.b, 0, 0, 0, 9};
+                point c = next(next(a, b), next(b, next(a, a)));
+                return c.x * 100 + c.y;"
+            ),
+            [gives(1200 - 2).of(&[2, 3]), gives(300 - 2).of(&[1, 0])],
+        ),
+        case(
+            "structures are values of `? :`, `=` and `,`",
+            on_records!(
+                "point t[4]; point a = {input.a}, b = {input.b}; int i = 0;
+                t[i++] = t[i++] = (i, input.a > input.b ? a : b);
+                return (t[3] = t[0], t[3]).x * 100 + t[1].x * 10 + (a = b).x;"
+            ),
+            [gives(552).of(&[5, 2]), gives(777).of(&[3, 7])],
+        ),
+        case(
+            "a function that reaches its end returns zeros",
+            on_records!(
+                "point f(int x) { if (x) { point p = {x, {1}, x}; return p; } }
+                return f(input.a).y * 10 + f(input.b).y + f(input.b).c[0];"
+            ),
+            [gives(50).of(&[5, 0]), gives(56).of(&[5, 5])],
+        ),
+        case(
+            "an index out of range in a copied structure is a fault",
+            on_records!("point t[4], p;\np = t[input.a];\nt[input.b] = p;\nreturn 9;"),
+            [gives(9).of(&[0, 3]), faults(Index, 4).of(&[4, 3]), faults(Index, 5).of(&[0, -1])],
+        ),
+    ]
+}
+
+fn strings() -> Vec<Case> {
+    vec![
+        case(
+            "strings are compared, copied and measured",
+            on_ints!(
+                "static const struct { char name[6]; int value; } table[] = {\"one\", 1, \"two\", 2, \"three\", 3};
+                char name[5]; strcpy(name, table[input.a & 3].name);
+                long found = 0;
+                for (int i = 0; i < 3; i++) if (strcmp(name, table[i].name) == 0) found += table[i].value;
+                return found * 1000 + strlen(name) * 100 + strncmp(name, \"two\", 1);"
+            ),
+            [
+                gives(1000 + 300 + 111 - 116).of(&[0, 7]),
+                gives(2000 + 300).of(&[1, 7]),
+                gives(400).of(&[2, 7]),
+                faults(Index, 3).of(&[3, 7]),
+            ],
+        ),
+        case(
+            "random numbers are those of POSIX",
+            on_ints!("if (input.a) srand48(input.a); lrand48(); return lrand48() ^ (mrand48() << 32);"),
+            [gives(RANDOM[0]).of(&[42, 0]), gives(RANDOM[1]).of(&[0, 0]), gives(RANDOM[0]).of(&[42, 0])],
+        ),
+        case(
+            "the length of an array is a member",
+            "struct input { int n; int value[n <= 3]; };\nint i = input.n - 1; return input.value[i] + input.value[0];",
+            [
+                gives(30).of(&[2, 10, 20, 30]),
+                gives(40).of(&[3, 10, 20, 30]),
+                faults(Index, 2).of(&[0, 10, 20, 30]),
+                faults(Index, 2).of(&[4, 10, 20, 30]),
+            ],
+        ),
+    ]
+}
+
+/// Computed from the definition of POSIX, with the state that continues from call to call.
+const RANDOM: [i64; 2] = {
+    const fn next(state: u64) -> u64 {
+        (state.wrapping_mul(0x5_deec_e66d) + 11) & ((1 << 48) - 1)
+    }
+    const fn of(state: u64) -> (i64, u64) {
+        let second = next(next(state));
+        let third = next(second);
+        ((second >> 17) as i64 ^ (((third >> 16) as i32 as i64) << 32), third)
+    }
+    let first = of((42 << 16) + 0x330e);
+    [first.0, of(first.1).0]
+};
+
+fn floats() -> Vec<Case> {
+    let [half, third] = [0.5_f64, 1.0 / 3.0].map(|number| number.to_bits() as i64);
+    vec![
+        case(
+            "numbers of floating point are computed as by IEEE 754",
+            "struct input { int a; int b; };
+            double a = input.a, b = input.b; float c = a / b;
+            return (a + b) / 7 * 1000000 + (a - b) * (a < b ? 1e9 : 1e3) + (c == (float)(a / b)) + (long)(c * 1000) * 10;",
+            [
+                gives(((3.0 + 7.0) / 7.0 * 1e6 + -4.0 * 1e9 + 1.0 + 4280.0) as i64).of(&[3, 7]),
+                gives(((7.0 + 3.0) / 7.0 * 1e6 + 4.0 * 1e3 + 1.0 + 23_330.0) as i64).of(&[7, 3]),
+            ],
+        ),
+        case(
+            "events have members of floating point",
+            "struct input { double x; double y; }; struct output { double z; };
+            static double sum; sum += input.x; output.z = sum / input.y; return sum > 0.75;",
+            [
+                gives(0).of(&words([half, half])).makes(&words([1.0_f64.to_bits() as i64])),
+                gives(1).of(&words([third, third])).makes(&words([((0.5 + 1.0 / 3.0) / (1.0 / 3.0_f64)).to_bits() as i64])),
+            ],
+        ),
+    ]
+}
+
+/// 64-bit words as pairs of `int`s.
+fn words<const N: usize>(words: [i64; N]) -> Vec<i32> {
+    words.iter().flat_map(|word| [*word as i32, (*word >> 32) as i32]).collect()
 }

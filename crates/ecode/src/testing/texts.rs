@@ -96,6 +96,8 @@ const CONSTANTS: [&str; 16] = [
 ];
 /// Elements of every array: a power of two, so that a mask yields a valid index.
 const LENGTH: u32 = 4;
+/// Operations with floating point in one program: each has hundreds of instructions.
+const MOST_FLOATS: u32 = 2;
 
 /// A variable; the indices of an array are added when it is used.
 #[derive(Clone)]
@@ -115,24 +117,47 @@ struct Writer {
     wild: bool,
     prefix: String,
     variables: Vec<Variable>,
+    /// Variables of the type `struct` prefix `s`.
+    records: Vec<Variable>,
     functions: Vec<Function>,
+    /// Functions that take a structure and a number and return a structure.
+    makers: Vec<String>,
+    /// Whether the current function returns a structure.
+    in_maker: bool,
     /// Number of the next name.
     names: u32,
     loops: u32,
+    /// Operations with floating point so far.
+    floats: u32,
     out: String,
 }
 
 impl Writer {
     fn new(seed: u64, wild: bool) -> Self {
         let (rng, prefix) = (ChaCha8Rng::seed_from_u64(seed), format!("q{seed}_"));
-        let (variables, functions, out) = (Vec::new(), Vec::new(), String::new());
-        Writer { rng, wild, prefix, variables, functions, names: 0, loops: 0, out }
+        let (variables, records) = (Vec::new(), Vec::new());
+        let (functions, makers, out) = (Vec::new(), Vec::new(), String::new());
+        Writer {
+            rng,
+            wild,
+            prefix,
+            variables,
+            records,
+            functions,
+            makers,
+            in_maker: false,
+            names: 0,
+            loops: 0,
+            floats: 0,
+            out,
+        }
     }
 
     fn text(mut self) -> Text {
         let tag = format!("{}s", self.prefix);
         let inner = self.members("", "", true, None);
-        let structures = format!("struct {tag} {{ {inner}}};\n");
+        let ty = self.pick(&TYPES);
+        let structures = format!("typedef struct {tag} {{ {inner}}} {tag}_t;\ntypedef {ty} {tag}_n;\n");
         self.variables.clear();
         let input = self.members("input.", "i", false, Some(&tag));
         let events_in = std::mem::take(&mut self.variables);
@@ -143,6 +168,10 @@ impl Writer {
         let mut declarations = std::mem::take(&mut self.out);
         for _ in 0..self.rng.random_range(0..3) {
             self.function();
+            declarations += &std::mem::take(&mut self.out);
+        }
+        if self.chance(60) {
+            self.maker();
             declarations += &std::mem::take(&mut self.out);
         }
         self.variables = [events, statics].concat();
@@ -182,6 +211,7 @@ impl Writer {
                 }
                 (1, Some(tag)) => {
                     let _ = write!(text, "struct {tag} {name}[{LENGTH}]; ");
+                    self.records.push(Variable { parts: vec![format!("{path}{name}"), String::new()], writable });
                     self.variables.push(Variable { parts: vec![format!("{path}{name}"), ".m0".into()], writable });
                 }
                 _ => {
@@ -203,7 +233,8 @@ impl Writer {
                 self.line(format_args!("static {ty} {name} = {value};"));
                 self.variables.push(Variable { parts: vec![name], writable: true });
             } else {
-                self.line(format_args!("static {ty} {name}[{LENGTH}][{LENGTH}] = {{ {{ 1, 2 }}, {{ 3 }} }};"));
+                let list = self.pick(&["{ 1, 2 }, { 3 }", "1, 2, 3, 4, 5, 6", "{ 1 }, 2, 3, 4, 5, { 6 }"]);
+                self.line(format_args!("static {ty} {name}[{LENGTH}][{LENGTH}] = {{ {list} }};"));
                 self.variables.push(Variable { parts: vec![name, String::new(), String::new()], writable: true });
             }
         }
@@ -211,9 +242,9 @@ impl Writer {
 
     /// A tame function does not access statics, because C does not define when a call in an expression runs.
     fn function(&mut self) {
-        let outer = std::mem::take(&mut self.variables);
+        let outer = (std::mem::take(&mut self.variables), std::mem::take(&mut self.records));
         if self.wild {
-            self.variables = outer.clone();
+            (self.variables, self.records) = outer.clone();
         }
         let parameters = self.rng.random_range(0..4);
         let name = self.name(&format!("{}f", self.prefix));
@@ -229,23 +260,84 @@ impl Writer {
         let value = self.expr(2);
         self.line(format_args!("return {value};\n}}"));
         self.functions.push(Function { name, parameters });
-        self.variables = outer;
+        (self.variables, self.records) = outer;
+    }
+
+    /// A function with a structure as parameter and as result.
+    fn maker(&mut self) {
+        let outer = (std::mem::take(&mut self.variables), std::mem::take(&mut self.records));
+        let (name, tag) = (self.name(&format!("{}g", self.prefix)), format!("{}s", self.prefix));
+        self.variables.push(Variable { parts: vec!["p0.m0".into()], writable: true });
+        self.variables.push(Variable { parts: vec!["p1".into()], writable: true });
+        self.records.push(Variable { parts: vec!["p0".into()], writable: true });
+        self.line(format_args!("static {tag}_t {name}(struct {tag} p0, {tag}_n p1) {{"));
+        self.in_maker = true;
+        self.block(1);
+        self.in_maker = false;
+        let value = self.record(1);
+        self.line(format_args!("return {value};\n}}"));
+        (self.variables, self.records) = outer;
+        self.makers.push(name);
+    }
+
+    /// An expression whose value is a structure.
+    fn record(&mut self, depth: u32) -> String {
+        let made = !self.makers.is_empty();
+        match depth.checked_sub(1) {
+            Some(next) if made && self.chance(40) => {
+                let name = self.makers[self.rng.random_range(0..self.makers.len())].clone();
+                format!("{name}({}, {})", self.record(next), self.expr(next))
+            }
+            Some(next) if self.chance(30) => {
+                format!("({} ? {} : {})", self.expr(next), self.record(next), self.record(next))
+            }
+            Some(next) if self.chance(20) => format!("((void){}, {})", self.expr(next), self.record(next)),
+            Some(next) if self.wild && self.chance(20) => match self.record_place(true, next) {
+                Some(place) => format!("({place} = {})", self.record(next)),
+                None => self.record(next),
+            },
+            _ => self.record_place(false, 0).unwrap_or_else(|| self.local_record()),
+        }
+    }
+
+    fn record_place(&mut self, writable: bool, depth: u32) -> Option<String> {
+        let fitting: Vec<Variable> =
+            self.records.iter().filter(|variable| variable.writable || !writable).cloned().collect();
+        let last = fitting.len().checked_sub(1)?;
+        let variable = &fitting[self.rng.random_range(0..=last)];
+        let index =
+            |this: &mut Self| if variable.parts.len() > 1 { format!("[{}]", this.index(depth)) } else { String::new() };
+        Some(format!("{}{}", variable.parts[0], index(self)))
+    }
+
+    /// Declares a structure in the current block. It is not in the list of variables, because the block may end.
+    fn local_record(&mut self) -> String {
+        let (name, tag) = (self.name("r"), format!("{}s", self.prefix));
+        self.line(format_args!("struct {tag} {name} = {{ 0 }};"));
+        name
     }
 
     fn block(&mut self, depth: u32) {
-        let known = self.variables.len();
+        let (known, records) = (self.variables.len(), self.records.len());
         self.locals();
         for _ in 0..self.rng.random_range(1..5) {
             self.stmt(depth);
         }
         self.variables.truncate(known);
+        self.records.truncate(records);
     }
 
     fn locals(&mut self) {
         for _ in 0..self.rng.random_range(0..3) {
             let (ty, name) = (self.pick(&TYPES), self.name("v"));
-            if self.chance(70) {
+            if self.chance(10) {
+                let (tag, value) = (format!("{}s", self.prefix), self.record(2));
+                self.line(format_args!("{tag}_t {name} = {value};"));
+                self.variables.push(Variable { parts: vec![format!("{name}.m0")], writable: true });
+                self.records.push(Variable { parts: vec![name], writable: true });
+            } else if self.chance(70) {
                 let value = self.expr(2);
+                let ty = if self.chance(10) { format!("{}s_n", self.prefix) } else { ty.to_owned() };
                 self.line(format_args!("{ty} {name} = {value};"));
                 self.variables.push(Variable { parts: vec![name], writable: true });
             } else {
@@ -264,12 +356,19 @@ impl Writer {
                 let (condition, way) = (self.expr(2), self.pick(&["break", "continue"]));
                 self.line(format_args!("if ({condition}) {way};"));
             }
-            6 if self.chance(20) => {
+            6 if !self.in_maker && self.chance(20) => {
                 let (condition, value) = (self.expr(2), self.expr(2));
                 self.line(format_args!("if ({condition}) return {value};"));
             }
             7 if self.wild => self.wild_stmt(),
             8..10 => self.update(),
+            10 => {
+                let value = self.record(2);
+                match self.record_place(true, 1) {
+                    Some(place) => self.line(format_args!("{place} = {value};")),
+                    None => self.update(),
+                }
+            }
             _ => {
                 let (place, value) = (self.place(true, 2), self.expr(4));
                 self.line(format_args!("{place} = {value};"));
@@ -399,7 +498,9 @@ impl Writer {
         let Some(next) = depth.checked_sub(1) else {
             return if self.chance(40) { self.pick(&CONSTANTS).to_owned() } else { self.place(false, 0) };
         };
-        match self.rng.random_range(0..22) {
+        match self.rng.random_range(0..24) {
+            23 if self.loops == 0 && self.floats < MOST_FLOATS => self.float_expr(next),
+            22 => format!("{}.m0", self.record(next)),
             0..4 => self.place(false, next),
             4 => self.pick(&CONSTANTS).to_owned(),
             5 => format!("(-{})", self.spaced(next)),
@@ -422,6 +523,18 @@ impl Writer {
                 format!("({} {op} {})", self.expr(next), self.spaced(next))
             }
         }
+    }
+
+    /// A comparison of floating-point numbers. They are small enough that C defines all conversions.
+    fn float_expr(&mut self, depth: u32) -> String {
+        self.floats += 1;
+        let ty = self.pick(&["double", "float"]);
+        let (op, by) = match self.chance(70) {
+            true => (self.pick(&["+", "-", "*"]), format!("{}.75f", self.rng.random_range(0..9))),
+            false => ("/", self.divisor(0)),
+        };
+        let compare = self.pick(&["==", "!=", "<", "<=", ">", ">="]);
+        format!("(({ty}){} {op} {by} {compare} {})", self.expr(depth), self.place(false, 0))
     }
 
     fn pick_op<'a>(&mut self, ops: &[&'a str]) -> &'a str {

@@ -29,3 +29,17 @@ enum { LARGE = 3000000000 };
 return T;
 //// sizeof an unknown structure
 return sizeof(struct nothing);
+//// too many dimensions through typedefs
+typedef int a[1][1][1][1];
+typedef a b[1][1][1][1];
+b c[1];
+//// a length that is not a member
+struct s { int a[n <= 3]; int n; };
+//// a length that is not a number
+struct s { int n[2]; int a[n <= 3]; };
+//// a variable whose length changes
+int n;
+int a[n <= 3];
+//// a string that is too long for its array
+char a[3] = "abcd";
+static char b[3] = "abcd";

@@ -9,14 +9,21 @@ return f(3);
 int f(int x) { return x; }
 int f(int y) { return y; }
 return f(1);
-//// a structure as result
+//// a number in place of the result
 struct point { int x; };
 struct point f(int x) { return x; }
 return 1;
-//// a structure as parameter
+//// a structure as the verdict
 struct point { int x; };
-int f(struct point p) { return p.x; }
+struct point f(int x) { struct point p; return p; }
+//// a structure defined in the head of a function
+int f(struct point { int x; } p) { return p.x; }
 return 1;
+//// a type that is declared after its first use
+int a = f(1);
+typedef int number;
+int f(number x) { return x; }
+return a;
 //// an array as parameter
 int f(int table[3]) { return table[0]; }
 return 1;

@@ -190,3 +190,8 @@ case 64: break;
 int table[1][1][1][1][1][1][1][1][1];
 //// too many parameters
 int f(int a0, int a1, int a2, int a3, int a4, int a5, int a6, int a7, int a8, int a9, int a10, int a11, int a12, int a13, int a14, int a15, int a16, int a17, int a18, int a19, int a20, int a21, int a22, int a23, int a24, int a25, int a26, int a27, int a28, int a29, int a30, int a31, int a32, int a33, int a34, int a35, int a36, int a37, int a38, int a39, int a40, int a41, int a42, int a43, int a44, int a45, int a46, int a47, int a48, int a49, int a50, int a51, int a52, int a53, int a54, int a55, int a56, int a57, int a58, int a59, int a60, int a61, int a62, int a63, int a64, int a65) { return a0; }
+//// too many characters in the functions of strings
+static char a[256];
+int f1(int x) { return strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a); }
+int f2(int x) { return strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a); }
+int f3(int x) { return strlen(a); }

@@ -1,7 +1,19 @@
-//// float
-float f;
-//// double in a function
-double half(double x) { return x; }
+//// long double
+long double f;
+//// an unsigned float
+unsigned float f;
+//// floating point and operators on bits
+double a;
+return a % 2 + (a << 1) + ~a;
+//// floating point as an index, a label and a length
+double a;
+int t[3];
+return t[a];
+//// floating point in a switch
+double a;
+switch (a) { case 1: return 1; }
+//// floating point as a length
+int t[2.5];
 //// a pointer
 char *p;
 //// a pointer as a parameter
@@ -22,8 +34,12 @@ return (int *)3;
 goto end;
 //// a label
 end: return 1;
-//// typedef
-typedef int number;
+//// a typedef with static
+static typedef int number;
+//// a typedef in a parameter
+int f(typedef int number) { return 1; }
+//// a typedef with a value
+typedef int number = 3;
 //// union
 union u { int a; };
 //// a bit field
@@ -49,3 +65,14 @@ int f(int x) { int g(int y) { return y; } return x; }
 //// a function without a body
 int f(int x);
 return f(1);
+//// volatile and its like
+volatile int a;
+static volatile int b;
+extern long c;
+register int d;
+//// a definition in the style of K&R
+int add(a, b) int a, b; { return a + b; }
+//// a designated member
+struct point { int x, y; } p = {.x = 1};
+//// a designated element
+int table[4] = {[2] = 1};

@@ -49,3 +49,22 @@ return 1;
 return min(1, , 2);
 //// a conditional expression without its second value
 return 1 ? 2;
+//// a semicolon is missing after a structure, before a statement
+struct input { int len; }
+return 1;
+//// a semicolon is missing after a structure, before a type
+struct input { int len; }
+int f(int x) { return x; }
+//// a semicolon is missing after a structure, before a call
+struct input { int len; }
+f(3);
+//// a semicolon is missing after an enumeration
+enum { A, B }
+int a = A;
+//// the sign of a comparison in the wrong order
+int a = 1;
+if (a => 3) return 1;
+if (a =< 3) return 1;
+//// a macro with parameters
+#define SQUARE(x) ((x) * (x))
+return SQUARE(3);

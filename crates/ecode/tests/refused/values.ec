@@ -58,16 +58,29 @@ attr.last = input;
 //// a structure assigned to another type of structure
 struct point { int x; } p;
 p = input;
-//// a structure copied inside an expression
+//// structures of different types in a choice
 struct point { int x; } p;
-struct point q;
-int a = (p = q, 1);
+struct other { long x; } q;
+int a = (1 ? p : q).x;
+//// a number in place of a structure
+struct point { int x; } p;
+int f(struct point p) { return p.x; }
+return f(3);
+//// a type as a value
+typedef int number;
+return number + 1;
 //// a structure initialised with a number
 struct point { int x; } p = 3;
 //// a list with too many values
 int table[2] = {1, 2, 3};
-//// a number in place of a nested list
-struct point { int x; int y[2]; } p = {1, 2};
+//// too many values without inner braces
+struct point { int x; int y[2]; } p = {1, 2, 3, 4};
+//// a number in place of a list
+int table[2] = 3;
+//// a null pointer
+return input.len == NULL;
+//// true
+return input.len == true;
 //// a number initialised with two values
 int a = {1, 2};
 //// a conversion to a structure
@@ -80,3 +93,11 @@ return now(3);
 //// a comparison in place of an assignment
 int a;
 a == 3;
+//// a number in place of a string
+int a;
+return strlen(a) + strcmp(3, "a");
+//// an array that is too long for a function of strings
+static char a[300];
+return strlen(a);
+//// a string is not written to
+strcpy("abc", "def");

@@ -1,8 +1,13 @@
-//// a floating-point number, with its value in fixed point
-long half = 0.5;
-return 1.25e2f > half;
-//// a string
-return input == "abc";
+//// a floating-point number in hexadecimal, and one without digits
+double half = 0x1p-1;
+return 1.5e > half;
+//// a string as a number
+return "abc" == 3;
+//// a string without its closing quote
+char a[8] = "abc;
+return 1;
+//// an unknown escape sequence
+char a[8] = "a\q";
 //// typographic quotes
 return ‘a’;
 //// a letter of another alphabet

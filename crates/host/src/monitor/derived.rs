@@ -134,7 +134,7 @@ fn saturated(ty: Scalar, value: i64) -> i64 {
 fn output_of(program: &Program) -> Result<(usize, Scalar), String> {
     let field = program.output.as_ref().and_then(|output| output.field("value"));
     match field.map(|field| (field, &field.kind, field.dims.is_empty())) {
-        Some((field, Kind::Scalar(scalar), true)) => Ok((field.offset as usize, *scalar)),
+        Some((field, Kind::Scalar(scalar), true)) if !scalar.float => Ok((field.offset as usize, *scalar)),
         _ => Err("the code needs an output: declare `struct output { long value; };` and set output.value".to_owned()),
     }
 }
@@ -151,7 +151,7 @@ fn inputs_of(input: &Format, application: AppId, known: &[Attribute]) -> Result<
 
 fn input_of(field: &Field, application: AppId, known: &[Attribute]) -> Result<Input, String> {
     let name = &field.name;
-    let (Kind::Scalar(ty), true) = (&field.kind, field.dims.is_empty()) else {
+    let (Kind::Scalar(ty @ Scalar { float: false, .. }), true) = (&field.kind, field.dims.is_empty()) else {
         return Err(format!("`{name}` of the input must be an integer"));
     };
     let mut found = known.iter().filter(|attribute| c_name(attribute.name.as_str()) == *name);

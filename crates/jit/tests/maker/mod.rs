@@ -226,7 +226,9 @@ impl Maker {
             false => Place { base, offset: self.rng.random_range(0..40), indices: vec![], ty: Scalar::U8 },
         };
         let (to, from) = (place(to), place(from));
-        Stmt::Copy { to, from, bytes: self.rng.random_range(1..17) }
+        let bytes = self.rng.random_range(1..17);
+        let kind = ExprKind::Copy { to: Box::new(to), from: Box::new(from), bytes };
+        Stmt::Expr(Expr { kind, ty: Scalar::I32 })
     }
 
     fn repeat(&mut self, depth: u32) -> Stmt {

@@ -271,7 +271,9 @@ impl Installer<'_> {
 
     fn position(&self, name: &str, event: &Format) -> Result<(u32, Size), InstallError> {
         match event.field(name).map(|field| (field, &field.kind, field.dims.is_empty())) {
-            Some((field, FieldKind::Scalar(scalar), true)) => Ok((field.offset, Size::of_bits(scalar.bits))),
+            Some((field, FieldKind::Scalar(scalar), true)) if !scalar.float => {
+                Ok((field.offset, Size::of_bits(scalar.bits)))
+            }
             _ => Err(self.steps(format!("the event has no integer field {name:?} that could name the slot"))),
         }
     }

@@ -42,10 +42,6 @@ impl InputUse {
                 condition.iter().chain(step).for_each(|expr| self.expr(expr, input));
                 self.block(body, input);
             }
-            Stmt::Copy { to, from, bytes } => {
-                self.place(to, 0, input);
-                self.place(from, *bytes, input);
-            }
             Stmt::Clear { place, .. } => self.place(place, 0, input),
             Stmt::Break | Stmt::Continue | Stmt::Return(None) => {}
         }
@@ -68,6 +64,10 @@ impl InputUse {
             ExprKind::Store(place, value) => {
                 self.place(place, 0, input);
                 self.expr(value, input);
+            }
+            ExprKind::Copy { to, from, bytes } => {
+                self.place(to, 0, input);
+                self.place(from, *bytes, input);
             }
             ExprKind::Update { place, value, .. } => {
                 self.place(place, place.ty.bytes(), input);

@@ -318,7 +318,7 @@ fn decided(field: &Field, with_filter: bool) -> Result<(String, At), Problem> {
 
 fn number(structure: &str, field: &Field) -> Result<At, Problem> {
     match (&field.kind, &field.dims[..]) {
-        (Kind::Scalar(ty), []) => Ok(At { offset: field.offset as usize, ty: *ty }),
+        (Kind::Scalar(ty), []) if !ty.float => Ok(At { offset: field.offset as usize, ty: *ty }),
         _ => {
             Err(refused::code(format!("{structure}.{} is {}; it has to be one number", field.name, field.type_text())))
         }
