@@ -17,9 +17,13 @@ pub const SETUP: u16 = 140;
 pub const MONITORS: u16 = 150;
 /// `linux`: the ring of events from kernel handlers; held while the dispatcher takes events.
 pub const EVENT_RING: u16 = 160;
+/// `linux`: the handlers of deferred values of a session; held while one begins or ends.
+pub const DEFERRED_HANDLERS: u16 = 165;
 /// `linux`: programs that write a `memory_up` on demand; held while a program is loaded, at the first event that
 /// needs it.
 pub const MEMORY_WRITER: u16 = 170;
+/// `linux`: the programs that handlers share at a hook; held while one is attached or removed.
+pub const SHARED_HOOKS: u16 = 175;
 /// `linux`: the dispatch table of one CPU and its threads; held while their policies change.
 pub const DISPATCH_TABLE: u16 = 180;
 

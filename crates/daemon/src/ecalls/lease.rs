@@ -1,12 +1,14 @@
 //! Connections to `ecalls.sock` and their messages. All input is hostile: it is bounded, checked, and answered or
 //! counted.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use qfabric_linux::ecalls::{SocketModule, bind_socket_as};
 use qfabric_shm::fds;
+use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, RaiseRequest, VERSION};
@@ -222,11 +224,20 @@ impl Ecalls {
         }
     }
 
-    /// Subscriptions of users to processes that no longer belong to them.
+    /// Subscriptions of users whose processes no longer belong to them: the process that receives the events, or the
+    /// process whose events they are. A grant for the whole service makes no difference, because it was not needed
+    /// to name an own process.
     pub(super) fn lost_processes(&self) -> Vec<SubscriptionId> {
         let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
-        let narrowed = all.iter().filter(|s| !self.config.grants(s.terms.owner, &s.terms.service_name));
-        let lost = narrowed.filter(|s| s.terms.only_pid.is_some_and(|pid| !auth::still_owns(s.terms.owner, pid)));
+        let mut owned = HashMap::new();
+        let mut is_lost = |owner: Owner, pid: i32| {
+            pid > 0 && !*owned.entry((owner.uid, pid)).or_insert_with(|| auth::still_owns(owner, pid))
+        };
+        let of_users = all.iter().filter(|subscription| subscription.terms.owner.uid != 0);
+        let lost = of_users.filter(|subscription| {
+            let terms = &subscription.terms;
+            [Some(terms.process_id), terms.only_pid].into_iter().flatten().any(|pid| is_lost(terms.owner, pid))
+        });
         lost.map(|subscription| subscription.id).collect()
     }
 

@@ -50,7 +50,7 @@ mod subscription;
 mod sync;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -116,8 +116,6 @@ fn drop_aside<T: Send + 'static>(what: T) {
 pub(crate) struct KernelSide {
     pub kernel: Kernel,
     pub ring: EventRing,
-    /// Open while the kernel measures the run times of handlers; `None`: the kernel refused.
-    measuring: OnceLock<Option<OwnedFd>>,
 }
 
 /// Counters over all subscriptions, including ended ones.
@@ -155,20 +153,6 @@ pub(crate) struct EcallsReport {
 impl Subscribed for Registry {
     fn is_subscribed(&self) -> bool {
         !self.subscriptions.is_empty()
-    }
-}
-
-impl KernelSide {
-    /// From now on the kernel measures the run times of handlers. Called only when a user has a handler in the
-    /// kernel, because it costs about 20 ns for each run of every BPF program on the host.
-    fn measure(&self) {
-        self.measuring.get_or_init(|| {
-            let refused = |error: &io::Error| {
-                tracing::warn!(%error, "the kernel does not measure run times, so \
-                                                            ecalls.max_cpu_per_user does not limit its handlers")
-            };
-            self.kernel.measure().inspect_err(refused).ok()
-        });
     }
 }
 
@@ -222,7 +206,7 @@ impl Ecalls {
             let ring = EventRing::new(RING_BYTES).map_err(broken)?;
             self.watch(ring.fd(), Source::Ring).map_err(broken)?;
             self.add_kernel_services(kernel.services());
-            Ok(KernelSide { kernel, ring, measuring: OnceLock::new() })
+            Ok(KernelSide { kernel, ring })
         });
         opened.as_ref()
     }

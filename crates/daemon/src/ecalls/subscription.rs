@@ -2,19 +2,20 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use qfabric_ecode::Fault;
 use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
-    LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    UserBudget,
 };
 use qfabric_types::event_json::scalar;
 use qfabric_types::format::{Format, Scalar};
 use qfabric_types::memory::Stamp;
-use qfabric_types::{Instant, Nanos, Owner};
+use qfabric_types::{Instant, Nanos, Owner, Share};
 
 use super::drop_aside;
 use super::handler::{Handler, Made};
@@ -92,6 +93,8 @@ pub(crate) struct Terms {
     /// Whether its events favour the server of the receiving process.
     pub favour: bool,
     pub on_fault: OnFault,
+    /// Largest share of a CPU of all handlers of the owner.
+    pub max_cpu: Share,
     pub format: Format,
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,
@@ -123,6 +126,10 @@ pub(crate) struct Watched {
 pub(crate) struct Tally {
     /// CPU time of its handlers in ns: of those in the daemon, and of those in the kernel after their removal.
     pub run_ns: AtomicU64,
+    /// Calls of its handlers, counted as `run_ns`.
+    pub calls: AtomicU64,
+    /// Share of a CPU that all handlers of its owner took in the last second, in millionths.
+    pub used_by_owner: AtomicU32,
     pub events: AtomicU64,
     pub passed: AtomicU64,
     pub blocked: AtomicU64,
@@ -171,6 +178,7 @@ impl Subscription {
     fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
         // The guard is released before the chain continues: a later step may need the same handler in another
         // thread.
+        count(&self.tally.calls);
         let began = thread_time();
         let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
@@ -274,9 +282,20 @@ impl Subscription {
         *lock(&self.state) = State::TakenOut { why: why.to_owned() };
         let installed = lock(&self.installed).take();
         if let Some(installed) = &installed {
-            self.tally.absorb(installed);
+            self.tally.absorb(installed, self.runs_in_kernel());
         }
         installed
+    }
+
+    /// Whether it has a handler in the kernel.
+    fn runs_in_kernel(&self) -> bool {
+        self.terms.plan.in_kernel.iter().any(|step| matches!(step, Step::KHandler | Step::KCode))
+    }
+
+    /// The CPU time of its owner's handlers; `None`: the owner has no limit.
+    fn budget(&self) -> Option<UserBudget> {
+        let used = Share::from_ppm(self.tally.used_by_owner.load(Ordering::Relaxed));
+        (self.terms.owner.uid != 0).then_some(UserBudget { limit: self.terms.max_cpu, used })
     }
 
     pub(super) fn counters(&self) -> SubscriptionCounters {
@@ -293,6 +312,7 @@ impl Subscription {
             counters.dropped_ring = kernel.dropped_ring;
             counters.contended = kernel.contended;
             counters.run_ns += kernel.run_ns;
+            counters.calls += if self.runs_in_kernel() { kernel.passed + kernel.blocked } else { 0 };
         }
         if let Some(map) = self.chain.up.as_ref().and_then(Up::map) {
             counters.memory += u64::from(map.reader().flag());
@@ -318,7 +338,9 @@ impl Subscription {
             memory_up: self.terms.memory.clone(),
             attributes: self.terms.attributes.iter().enumerate().map(value).collect(),
             instructions: self.terms.instructions,
+            suspended: state != State::Active,
             state,
+            budget: self.budget(),
             counters: self.counters(),
             installed_in_us: self.terms.installed_in_us,
         }
@@ -349,12 +371,13 @@ impl Tally {
             dropped_signals: of(&self.dropped_signals),
             late: of(&self.late),
             run_ns: of(&self.run_ns),
+            calls: of(&self.calls),
             ..SubscriptionCounters::default()
         }
     }
 
     /// Adds the kernel's counters before its part is removed.
-    fn absorb(&self, installed: &Installed) {
+    fn absorb(&self, installed: &Installed, has_handlers: bool) {
         let kernel = installed.counters();
         for (counter, value) in [
             (&self.events, kernel.events),
@@ -362,6 +385,7 @@ impl Tally {
             (&self.faults, kernel.faults),
             (&self.dropped_memory, kernel.dropped_memory),
             (&self.run_ns, kernel.run_ns),
+            (&self.calls, if has_handlers { kernel.passed + kernel.blocked } else { 0 }),
         ] {
             counter.fetch_add(value, Ordering::Relaxed);
         }

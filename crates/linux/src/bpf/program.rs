@@ -91,6 +91,10 @@ fn tail(log: &[u8]) -> String {
 }
 
 impl Loaded {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Duration of verification and translation.
     pub(crate) fn took(&self) -> Duration {
         self.took

@@ -151,8 +151,49 @@ fn connection_states_and_socket_readiness_are_events() {
     drop(client);
     let reached: Vec<_> = (0..2).map(|_| number(&format("tcp.state"), &event(&states), "state")).collect();
     assert_eq!(reached[0], 3, "SYN_RECV of the new connection");
-    let why: Vec<_> = (0..3).map(|_| number(&format("sock.ready"), &event(&ready), "why")).collect();
-    assert_eq!(why, [1, 1, 2], "a connection, its data, its end");
+    let format = format("sock.ready");
+    let events: Vec<_> = (0..3).map(|_| event(&ready)).collect();
+    let of = |name| events.iter().map(|data| number(&format, data, name)).collect::<Vec<_>>();
+    assert_eq!(of("why"), [1, 1, 2], "a connection, its data, its end");
+    let ids = [cookie(&listener), cookie(&server), cookie(&server)];
+    assert_eq!(of("socket"), ids, "ids that applications can ask for, not addresses of the kernel");
+}
+
+fn cookie(socket: impl std::os::fd::AsFd) -> i64 {
+    rustix::net::sockopt::socket_cookie(socket).unwrap() as i64
+}
+
+/// One handler takes a batch at each system call, the other every 2 ms, and the application defers without a pause.
+#[test]
+fn two_handlers_of_a_session_take_every_deferred_value() {
+    const VALUES: i64 = 1_000;
+    let Some(kernel) = kernel() else { return };
+    let down = DownMemory::new().unwrap();
+    let ask = |options: &[(&str, &str)], attribute: &str| {
+        let ask = Request::with("app.deferred", options).own();
+        let text = format!("for (int i = 0; i < input.count; i++) attr.{attribute} += input.value[i]; return 1;");
+        let program = ask.program(&kernel, &text);
+        ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap()
+    };
+    let fast = ask(&[("when", "syscall")], "seen");
+    let slow = ask(&[("when", "delay"), ("delay", "2ms")], "limit");
+    let mut refused = 0;
+    for value in 1..=VALUES {
+        while down.down().defer(value).is_err() {
+            refused += 1;
+            nap();
+        }
+        let _ = rustix::process::getppid();
+    }
+    (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+    let sums = [0, 1].map(|number| down.down().attribute(number));
+    assert_eq!(sums, [VALUES * (VALUES + 1) / 2; 2], "{refused} times full");
+    // Without the slow handler its place is not waited for.
+    (1..=60).for_each(|value| down.down().defer(value).unwrap());
+    drop(slow);
+    (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+    assert_eq!(down.down().deferred(), 0);
+    drop(fast);
 }
 
 #[test]

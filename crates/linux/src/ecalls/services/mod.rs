@@ -93,6 +93,8 @@ pub(super) struct Spec {
     pub exclusive: bool,
     /// True if the request must name a process.
     pub needs_pid: bool,
+    /// True if its handlers take the deferred values of a session.
+    pub takes_deferred: bool,
 }
 
 impl Spec {
@@ -105,6 +107,7 @@ impl Spec {
         verdict: None,
         exclusive: false,
         needs_pid: false,
+        takes_deferred: false,
     };
 }
 

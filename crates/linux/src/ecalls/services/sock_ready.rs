@@ -4,8 +4,8 @@ use qfabric_ecode::bpf::{Jmp, Reg, Size};
 use qfabric_types::format::Scalar;
 
 use super::super::Unsupported;
-use super::super::source::Prologue;
 use super::super::source::Source::{Made, Now, Number, Path};
+use super::super::source::{Prologue, helper};
 use super::{Field, Hook, OptionSpec, Spec};
 
 const CLOSE: i32 = 7;
@@ -16,7 +16,7 @@ pub(super) static SPEC: Spec = Spec {
     about: "a socket has data to read or a connection to accept, or its peer closed it",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("socket", Scalar::U64, "id of the socket (its kernel address, unique while it lives)"),
+        Field::one("socket", Scalar::U64, "id of the socket, as getsockopt(SO_COOKIE) returns it"),
         Field::one("why", Scalar::I32, "the reason: 1 data or connection, 2 closed by the peer"),
         Field::one("family", Scalar::U16, "1 Unix, 2 IPv4, 10 IPv6"),
         Field::one("protocol", Scalar::U16, "6 TCP, 17 UDP"),
@@ -85,7 +85,8 @@ fn closed(p: &mut Prologue) -> Result<(), Unsupported> {
 fn socket(p: &mut Prologue) -> Result<(), Unsupported> {
     if let Some(at) = p.wanted("socket") {
         p.load_argument(Reg::R1, 0);
-        p.asm.store(Size::D, Reg::R6, at, Reg::R1);
+        p.asm.call(helper::GET_SOCKET_COOKIE);
+        p.asm.store(Size::D, Reg::R6, at, Reg::R0);
     }
     if let Some(at) = p.wanted("peer_port") {
         p.load_path(Reg::R1, 0, "__sk_common.skc_dport")?;
