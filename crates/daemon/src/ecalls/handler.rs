@@ -87,6 +87,8 @@ fn context() -> CallContext {
 
 #[cfg(test)]
 pub(super) mod testing {
+    use std::sync::mpsc::{Receiver, Sender};
+
     use super::*;
 
     /// Panics, as only a defect of the service would.
@@ -112,6 +114,44 @@ pub(super) mod testing {
         fn attributes(&mut self) -> &mut [i64] {
             &mut []
         }
+    }
+
+    /// Reports the name and the nice value of the thread that runs it, and waits until `hold` is closed.
+    struct Reporting {
+        to: Sender<(String, i32)>,
+        hold: Receiver<()>,
+    }
+
+    impl Engine for Reporting {
+        fn name(&self) -> &'static str {
+            "reporting"
+        }
+
+        fn call(&mut self, _: &[u8], _: &CallContext, _: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            let nice = rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();
+            self.to.send((name, nice)).unwrap();
+            // Fails when the other end is dropped, which is the purpose.
+            let _ = self.hold.recv();
+            Ok(1)
+        }
+
+        fn output(&self) -> &[u8] {
+            &[]
+        }
+
+        fn statics(&self) -> &[u8] {
+            &[]
+        }
+
+        fn attributes(&mut self) -> &mut [i64] {
+            &mut []
+        }
+    }
+
+    /// A handler that reports its thread to `to`, and returns when the other end of `hold` is dropped.
+    pub(crate) fn reporting(down: Arc<Down>, to: Sender<(String, i32)>, hold: Receiver<()>) -> Handler {
+        Handler { engine: Box::new(Reporting { to, hold }), makes_output: false, down, before: Vec::new() }
     }
 
     /// A handler that panics when it is called.

@@ -27,6 +27,8 @@ use crate::problem;
 const MESSAGES_PER_TURN: usize = 64;
 /// Connections accepted per turn.
 const ACCEPTED_PER_TURN: usize = 16;
+/// Connections of one user that have pages of ready sockets (root excepted).
+const MODULES_OF_USER: usize = 8;
 
 impl Ecalls {
     /// Accepts waiting connections.
@@ -178,6 +180,7 @@ impl Ecalls {
         if let Some(module) = opened {
             return Ok(module);
         }
+        self.check_room_for_module(id)?;
         let module = SocketModule::open(&side.kernel).map_err(|error| error.problem())?;
         let module = Arc::new(module);
         let mut registry = self.registry();
@@ -185,6 +188,22 @@ impl Ecalls {
         let module_of_lease = lease.sockets.get_or_insert_with(|| module.clone()).clone();
         drop(registry);
         Ok(module_of_lease)
+    }
+
+    /// Each module has programs that run whenever a socket of the host becomes ready.
+    fn check_room_for_module(&self, id: LeaseId) -> Result<(), Problem> {
+        let registry = self.registry();
+        let uid = registry.leases.get(&id).ok_or_else(|| problems::no_such_lease(id))?.peer.owner.uid;
+        let of_user = |lease: &&Lease| lease.peer.owner.uid == uid && lease.sockets.is_some();
+        let own = registry.leases.values().filter(of_user).count();
+        match uid != 0 && own >= MODULES_OF_USER {
+            true => Err(problems::limit(
+                &format!("user {uid} has {own} connections with pages of ready sockets"),
+                MODULES_OF_USER,
+                "nothing: use one connection for all sockets of a process",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, descriptors: &[OwnedFd]) -> Result<(), Problem> {

@@ -45,7 +45,7 @@ type HandlerLock = Lock<Handler, { rank::HANDLER }>;
 /// One step in the daemon.
 pub(crate) enum Stage {
     Handler(HandlerLock),
-    /// The steps after it run in a handler thread.
+    /// It and the steps after it run in a handler thread, as does every handler.
     Thread,
     /// Writes into `memory_up`; if slots have a meaning, with the place of the slot's number.
     Memory(Option<Place>),
@@ -148,15 +148,17 @@ pub(crate) fn count(counter: &AtomicU64) {
 }
 
 impl Subscription {
-    /// Carries an event through the chain, from stage `at` on.
-    pub(super) fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    /// Carries an event through the chain, from stage `at` on. `pool`: in the dispatcher, which runs no handler; `None`
+    /// in a handler thread.
+    fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: Option<&Pool>) -> Verdict {
         let Some(stage) = self.chain.stages.get(at) else { return Verdict::Passed };
+        if let (Stage::Thread | Stage::Handler(_), Some(pool)) = (stage, pool) {
+            pool.submit(self, at, data, stamp);
+            return Verdict::HandedOver;
+        }
         match stage {
-            Stage::Thread => {
-                pool.submit(self, at + 1, data, stamp);
-                return Verdict::HandedOver;
-            }
-            Stage::Handler(handler) => return self.run(handler, at, data, stamp, pool),
+            Stage::Thread => {}
+            Stage::Handler(handler) => return self.run(handler, at, data, stamp),
             Stage::Memory(place) => self.write(*place, data, stamp),
             Stage::Signal { number, value } => self.signal(*number, value.map_or(0, |place| place.of(data)) as u64),
         }
@@ -164,7 +166,7 @@ impl Subscription {
     }
 
     /// As [`Subscription::deliver`], and counts the result.
-    pub(super) fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) {
+    pub(super) fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: Option<&Pool>) {
         if !self.is_active() {
             return;
         }
@@ -175,7 +177,7 @@ impl Subscription {
         }
     }
 
-    fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp) -> Verdict {
         // The guard is released before the chain continues: a later step may need the same handler in another
         // thread.
         count(&self.tally.calls);
@@ -183,18 +185,18 @@ impl Subscription {
         let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
         match made {
-            Ok(Ok(made)) => self.continue_chain(&made, at, stamp, pool),
-            Ok(Err(fault)) => self.faulted(fault, at, data, stamp, pool),
+            Ok(Ok(made)) => self.continue_chain(&made, at, stamp),
+            Ok(Err(fault)) => self.faulted(fault, at, data, stamp),
             Err(message) => self.failed(&message),
         }
     }
 
-    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp, pool: &Pool) -> Verdict {
+    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp) -> Verdict {
         for event in &made.emitted {
-            self.deliver(at + 1, event, stamp, pool);
+            self.deliver(at + 1, event, stamp, None);
         }
         match &made.passed {
-            Some(event) => self.deliver(at + 1, event, stamp, pool),
+            Some(event) => self.deliver(at + 1, event, stamp, None),
             None => Verdict::Blocked,
         }
     }
@@ -209,11 +211,11 @@ impl Subscription {
         Verdict::Blocked
     }
 
-    fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp) -> Verdict {
         count(&self.tally.faults);
         lock(&self.faults).add(1, Some(fault));
         match self.terms.on_fault {
-            OnFault::Pass => self.deliver(at + 1, data, stamp, pool),
+            OnFault::Pass => self.deliver(at + 1, data, stamp, None),
             OnFault::Block => Verdict::Blocked,
         }
     }
@@ -347,7 +349,8 @@ impl Subscription {
     }
 }
 
-fn thread_time() -> u64 {
+/// CPU time of the calling thread, in ns.
+pub(super) fn thread_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -91,6 +91,11 @@ fn tail(log: &[u8]) -> String {
 }
 
 impl Loaded {
+    /// A second descriptor of the program.
+    pub(crate) fn try_clone(&self) -> io::Result<Loaded> {
+        Ok(Loaded { fd: self.fd.try_clone()?, kind: self.kind, took: self.took })
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -11,13 +11,13 @@ use qfabric_types::format::{Format, Kind as FieldKind};
 use super::assemble::{Placement, Plan, Shared, Stage};
 use super::deferred::{HANDLERS, Place};
 use super::delivery::{RECORD_HEADER, Target};
+use super::follow::Followed;
 use super::options::Options;
 use super::reads::InputUse;
 use super::services::{self, At, Hook, OptionSpec, Spec};
 use super::shared::{Seat, SharedHooks};
 use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
 use crate::bpf::{self, Btf, Link, LoadError, Loaded, Map, Mapping};
-use crate::interfaces;
 
 /// Attempts to take a lock that another CPU holds, about 20 µs; then the handler gives the event up and counts it.
 const SPINS: u64 = 1000;
@@ -27,6 +27,7 @@ const SPINS: u64 = 1000;
 pub struct Installed {
     // The links come first: a detached program no longer runs when its maps are freed.
     _links: Vec<Link>,
+    followed: Option<Arc<Followed>>,
     _seats: Vec<Option<Seat>>,
     programs: Vec<Loaded>,
     program_ids: Vec<u32>,
@@ -81,9 +82,22 @@ impl Installed {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.runs).sum()
     }
 
+    /// The interfaces that the chain follows; `None`: its request named them, or its events are not packets.
+    pub fn followed(&self) -> Option<&Arc<Followed>> {
+        self.followed.as_ref()
+    }
+
     fn word(&self, entry: u32, at: i16) -> u64 {
         let offset = (entry * self.entry_bytes) as usize + at as usize;
         self.state.words(offset)[0].load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        if let Some(followed) = &self.followed {
+            followed.end();
+        }
     }
 }
 
@@ -122,10 +136,12 @@ impl Installer<'_> {
         fds[0] = state.fd();
         let seats = self.seats(&hooks);
         let programs = self.load(&plan, &hooks, &seats, &fds)?;
-        let links = self.attach(&programs, &hooks, &seats, options, &interfaces)?;
+        let links = self.attach(&programs, &hooks, &seats, options, interfaces.as_deref().unwrap_or_default())?;
+        let followed = interfaces.is_none().then(|| self.follow(&programs)).transpose()?;
         let program_ids = programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id).collect();
         Ok(Installed {
             _links: links,
+            followed,
             _seats: seats,
             programs,
             program_ids,
@@ -239,7 +255,8 @@ impl Installer<'_> {
         Ok(links)
     }
 
-    fn interfaces(&self, options: Options) -> Result<Vec<u32>, InstallError> {
+    /// The interfaces that the request names. `None`: the chain follows all interfaces that are up.
+    fn interfaces(&self, options: Options) -> Result<Option<Vec<u32>>, InstallError> {
         let number = |name: &str| {
             let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
                 .map_err(|error| InstallError::System { what: "looking for the interface", error: error.into() })?;
@@ -252,14 +269,17 @@ impl Installer<'_> {
         };
         let takes = |option: &OptionSpec| option.name == "interface";
         match options.interfaces() {
-            None if self.spec.options.iter().any(takes) => self.interfaces_up()?.iter().map(|n| number(n)).collect(),
-            names => names.unwrap_or_default().into_iter().map(number).collect(),
+            None if self.spec.options.iter().any(takes) => Ok(None),
+            names => names.unwrap_or_default().into_iter().map(number).collect::<Result<_, _>>().map(Some),
         }
     }
 
-    fn interfaces_up(&self) -> Result<Vec<String>, InstallError> {
-        let present = system("looking for the interfaces", interfaces::present())?;
-        Ok(present.into_iter().filter(|interface| interface.is_up).map(|interface| interface.name).collect())
+    /// Attaches the programs to the interfaces that are up.
+    fn follow(&self, programs: &[Loaded]) -> Result<Arc<Followed>, InstallError> {
+        let programs = programs.iter().map(Loaded::try_clone).collect::<Result<_, _>>();
+        let followed = Followed::new(system("following the interfaces", programs)?);
+        system("attaching to the interfaces", followed.attach_new())?;
+        Ok(followed)
     }
 
     fn check_pid(&self) -> Result<(), InstallError> {

@@ -27,6 +27,7 @@ mod deferred;
 mod delivery;
 mod engine;
 mod favour;
+mod follow;
 mod handler;
 mod kernel;
 mod memory;
@@ -43,6 +44,7 @@ mod wake;
 
 pub use engine::KernelEngine;
 pub use favour::Aim;
+pub use follow::Followed;
 pub use handler::Installed;
 pub use kernel::Kernel;
 pub use memory::{DownMemory, UpMemory};

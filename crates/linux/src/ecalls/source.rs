@@ -166,6 +166,22 @@ impl Prologue<'_> {
         Ok(())
     }
 
+    /// Loads into `dst` 32 bits at `offset` of a member of the structure that an argument points to.
+    pub(super) fn load_word_of_path(
+        &mut self,
+        dst: Reg,
+        number: u8,
+        path: &'static str,
+        offset: i16,
+    ) -> Result<(), Unsupported> {
+        let mut steps = Source::Path(number, path).resolve(self.at, self.btf)?;
+        let (last, size) = steps.last_mut().expect("a path has a member");
+        (*last, *size) = (last.wrapping_add_signed(offset.into()), Size::W);
+        self.load_argument(dst, number);
+        self.follow(dst, dst, &steps);
+        Ok(())
+    }
+
     /// Loads into `dst` a member of the structure `structure` that `base` points to.
     pub(super) fn load_member(&mut self, dst: Reg, base: Reg, structure: &str, path: &str) -> Result<(), Unsupported> {
         let found = self.btf.structure(structure).ok_or_else(|| missing(&format!("a structure {structure}")))?;

@@ -11,6 +11,7 @@ use super::source::{Prologue, Source};
 use crate::bpf::{Btf, SkbSide};
 
 mod app_deferred;
+mod listener;
 mod mem_pressure;
 mod net;
 mod packet;

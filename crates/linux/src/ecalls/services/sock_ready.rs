@@ -6,7 +6,7 @@ use qfabric_types::format::Scalar;
 use super::super::Unsupported;
 use super::super::source::Source::{Made, Now, Number, Path};
 use super::super::source::{Prologue, helper};
-use super::{Field, Hook, OptionSpec, Spec};
+use super::{Field, Hook, OptionSpec, Spec, listener};
 
 const CLOSE: i32 = 7;
 const CLOSE_WAIT: i32 = 8;
@@ -24,10 +24,10 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("peer_port", Scalar::U16, "port of the peer"),
         Field::one("backlog", Scalar::U32, "connections that wait to be accepted, for a listening socket"),
     ],
-    options: &[OptionSpec::optional("listen", "[address]:port: only sockets with this local port")],
+    options: &[OptionSpec::optional("listen", "[address]:port: only sockets with this local port and address")],
     hooks: &[
         Hook {
-            before: Some(of_the_port),
+            before: Some(listener::only),
             make: Some(socket),
             ..Hook::tracepoint(
                 "sk_data_ready",
@@ -64,22 +64,13 @@ pub(super) static SPEC: Spec = Spec {
     ..Spec::NEW
 };
 
-fn of_the_port(p: &mut Prologue) -> Result<(), Unsupported> {
-    if let Some(listen) = p.options.listen() {
-        p.load_path(Reg::R1, 0, "__sk_common.skc_num")?;
-        let skip = p.skip;
-        p.asm.jump_if(Jmp::Ne, Reg::R1, i32::from(listen.port), skip);
-    }
-    Ok(())
-}
-
 fn closed(p: &mut Prologue) -> Result<(), Unsupported> {
     let (closed, skip) = (p.asm.label(), p.skip);
     p.load_argument(Reg::R1, 2);
     p.asm.jump_if(Jmp::Eq, Reg::R1, CLOSE_WAIT, closed);
     p.asm.jump_if(Jmp::Ne, Reg::R1, CLOSE, skip);
     p.asm.bind(closed);
-    of_the_port(p)
+    listener::only(p)
 }
 
 fn socket(p: &mut Prologue) -> Result<(), Unsupported> {
