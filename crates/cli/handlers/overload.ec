@@ -16,6 +16,8 @@
  *          completed       connections ended so far: stored by the server, or counted by connections.ec
  *          patience_ns     longest time that a connection may wait for the server
  *          fixed_connections, fixed_queue   thresholds set by the user; 0: the handler finds them
+ * own      begun, done, waiting     at the begin of the window: time, completed connections, length of the queue
+ *          learning        calls that are measuring; only the first one of several CPUs does
  * written  capacity        connections completed per second while connections always waited; 0: not known yet
  *          connections_limit, queue_limit, accept_queue     thresholds in force; last length of the queue
  *          syns, dropped   SYNs seen, SYNs dropped
@@ -27,28 +29,31 @@ enum {
     LEAST = 2            /* smallest threshold of connections */
 };
 
-static long begun, done, waiting;  /* at the begin of the window: time, completed connections, length of the queue */
+/* The handler has no static variables: handlers with such variables run on one CPU at a time, so under a flood of SYNs
+ * on several CPUs requests would pass without a decision. */
 
 /* A rate counts as the capacity if the server was busy: the queue was not empty at the begin and the end of the window. */
 void learn(long time, long queue)
 {
-    long passed = time - begun;
+    long passed = time - attr.begun;
     if (passed < WINDOW)
         return;
-    long rate = mul_div(attr.completed - done, SECOND, passed);
-    int busy = waiting > 0 && queue > 0;
+    long rate = mul_div(attr.completed - attr.done, SECOND, passed);
+    int busy = attr.waiting > 0 && queue > 0;
     if (rate > attr.capacity && (busy || attr.capacity > 0))
         attr.capacity = rate;
     else if (busy)
         attr.capacity = attr.capacity + (rate - attr.capacity) / 4;
-    begun = time;
-    done = attr.completed;
-    waiting = queue;
+    attr.begun = time;
+    attr.done = attr.completed;
+    attr.waiting = queue;
 }
 
 int main()
 {
-    learn(input.time, input.accept_queue);
+    if ((attr.learning += 1) == 1)
+        learn(input.time, input.accept_queue);
+    attr.learning -= 1;
     long found = UNKNOWN;
     if (attr.capacity > 0)
         found = max(LEAST, mul_div(attr.capacity, attr.patience_ns, SECOND));

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use qfabric_client::ecalls::{
-    Ecalls, Event, MemoryUp, Notice, State, Step, Subscription, SubscriptionBuilder, event_json,
+    Ecalls, Event, MemoryUp, Notice, OnFault, State, Step, Subscription, SubscriptionBuilder, event_json,
 };
 use qfabric_client::{Client, ClientError, Contract, Foresight, Nanos, Session};
 use qfabric_daemon::{Config, Embedded};
@@ -104,6 +104,68 @@ fn events_that_pass_in_the_kernel_continue_in_a_handler_thread() {
         assert_eq!(events.info().in_daemon, [Step::KThread, Step::KCode, Step::MemoryUp]);
         let counts = [fields(&mut events)["count"].clone(), fields(&mut events)["count"].clone()];
         assert_eq!(counts, [Value::from(20), Value::from(40)]);
+    });
+}
+
+/// Chains whose events depend on the number of the event only: a named handler, then code, and the policy for faults.
+/// `@` is replaced, so that the two places of a chain have separate attributes.
+const CHAINS: [(Option<&str>, &str, OnFault); 8] = [
+    (Some("return input.count % 2;"), "output = input; output.count = input.count * 10; return 1;", OnFault::Block),
+    (None, "output = input; output.count = 500; return 7 / (input.count % 4);", OnFault::Pass),
+    (None, "output = input; output.count = 500; return 7 / (input.count % 4);", OnFault::Block),
+    (
+        Some("output = input; output.count = 500; return 9 / (input.count % 4);"),
+        "output = input; output.count = input.count + 100; return 1;",
+        OnFault::Pass,
+    ),
+    (
+        None,
+        "output = input; output.count = input.count * 2; emit(); output.count = 7; emit(); return 0;",
+        OnFault::Block,
+    ),
+    (
+        Some("attr.level@ = 5; attr.level@ += input.count; return 1;"),
+        "output = input; output.count = attr.level@; return 1;",
+        OnFault::Block,
+    ),
+    (
+        Some("attr.last@ = input.count; return 1 / (input.count % 4);"),
+        "attr.sum@ += attr.last@; output = input; output.count = attr.sum@; return 1;",
+        OnFault::Pass,
+    ),
+    (
+        Some("static long n = 3; n += input.count; output = input; output.count = n; return 1;"),
+        "static int k; if (k++ % 3 == 2) return 0; output = input; output.count = input.count - k; return 1;",
+        OnFault::Block,
+    ),
+];
+
+#[test]
+fn a_chain_delivers_the_same_events_from_the_kernel_and_from_the_daemon() {
+    with_daemon(|_, ecalls| {
+        let chain = |number: usize, place: &str| {
+            let (named, code, on_fault) = CHAINS[number];
+            // Faults of a quarter of the events: fewer than the daemon allows per second.
+            let mut wanted = timer("20ms").on_fault(on_fault);
+            if place == "daemon" {
+                wanted = wanted.thread();
+            }
+            if let Some(text) = named {
+                let name = format!("test.{place}{number}");
+                ecalls.name_handler(&name, &text.replace('@', place)).unwrap();
+                wanted = wanted.handler(&name);
+            }
+            subscribe(ecalls, wanted.code(&code.replace('@', place)))
+        };
+        let mut all: Vec<_> =
+            (0..CHAINS.len()).map(|number| ["kernel", "daemon"].map(|at| chain(number, at))).collect();
+        for (number, pair) in all.iter_mut().enumerate() {
+            assert!(pair[0].info().in_daemon.is_empty() && pair[1].info().in_kernel.is_empty());
+            let [kernel, daemon] = pair
+                .each_mut()
+                .map(|events| -> Vec<i64> { (0..10).map(|_| fields(events)["count"].as_i64().unwrap()).collect() });
+            assert_eq!(kernel, daemon, "chain {number}: {:?}", CHAINS[number]);
+        }
     });
 }
 

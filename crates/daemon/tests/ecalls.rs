@@ -2,12 +2,16 @@
 
 mod common;
 
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{NOBODY, PATIENCE, call, eventually, given, quiet, role, service};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Notice, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_shm::fds;
@@ -134,6 +138,54 @@ fn user_subscribes() {
     let _open = with_memory(SubscriptionBuilder::to("root.open"));
     let problem = refused(SubscriptionBuilder::to("root.open"));
     assert!(problem.code == "ecalls_limit" && problem.next_step.contains("max_subscriptions_per_user"), "{problem:?}");
+}
+
+/// The process executes a set-uid program; the events are those of a granted service and of an open service.
+#[test]
+fn a_subscription_ends_when_its_process_no_longer_belongs_to_the_user() {
+    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() || !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root can make set-uid programs and be another user");
+    }
+    let _alone = live_lock();
+    let mut config = quiet();
+    config.ecalls.users.insert(NOBODY, vec!["timer".into()]);
+    let (_service, client) = service(config);
+    let roots = Ecalls::connect(&client).unwrap();
+    let _open = roots.register_service("root.open", "", SAMPLE, true).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let set_uid = folder.path().join("sleep");
+    std::fs::copy("/bin/sleep", &set_uid).unwrap();
+    std::fs::set_permissions(&set_uid, Permissions::from_mode(0o4755)).unwrap();
+    let socket = client.socket().display().to_string();
+    let mut child =
+        role("user_executes", Some(NOBODY), &[("QF_SOCKET", &socket), ("QF_SLEEP", set_uid.to_str().unwrap())]);
+    assert!(child.wait(), "the user's part failed");
+}
+
+#[test]
+#[ignore = "run by a_subscription_ends_when_its_process_no_longer_belongs_to_the_user, as another user"]
+fn user_executes() {
+    let ecalls = Ecalls::connect(&Client::connect_to(given("QF_SOCKET")).unwrap()).unwrap();
+    let script = format!("read go; exec {} 600", given("QF_SLEEP"));
+    let mut process = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
+    let pid = process.id() as i32;
+    let of_process = |service: &str| SubscriptionBuilder::to(service).process(pid).memory_up(MemoryUp::default());
+    let subscriptions = [of_process("timer").option("period", "100ms"), of_process("root.open")]
+        .map(|wanted| ecalls.subscribe(&wanted).unwrap());
+    process.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let mut ended: Vec<_> = (0..2).map(|_| ended(&ecalls)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, subscriptions.iter().map(|one| one.id()).collect::<Vec<_>>());
+    // Allowed, because the user who started it is still its real user.
+    process.kill().and_then(|()| process.wait()).unwrap();
+}
+
+fn ended(ecalls: &Ecalls) -> u64 {
+    match ecalls.next_notice(PATIENCE).unwrap() {
+        Some(Notice::Ended { subscription, why }) if why.contains("another user") => subscription,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -50,6 +50,10 @@ impl ToOne for Event {
     fn waiting(&self) -> &AtomicUsize {
         &self.0
     }
+
+    fn user(&self) -> u32 {
+        0
+    }
 }
 
 /// Counts of events by their end.

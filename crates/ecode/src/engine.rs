@@ -46,4 +46,11 @@ pub trait Engine {
 
     /// The values of the attributes, by attribute number.
     fn attributes(&mut self) -> &mut [i64];
+
+    /// The attributes that the last call assigned (`attr.a = 1`), as bits by attribute number. The caller stores the
+    /// values of these; it adds the changes of the others (`attr.a += 1`), because other handlers may have changed
+    /// them in the meantime. 0 for an engine that works on the shared words themselves.
+    fn assigned(&self) -> u64 {
+        0
+    }
 }

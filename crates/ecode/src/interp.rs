@@ -14,6 +14,7 @@ pub struct Interpreter {
     frame: Vec<u8>,
     statics: Vec<u8>,
     attributes: Vec<i64>,
+    assigned: u64,
 }
 
 impl Interpreter {
@@ -22,7 +23,7 @@ impl Interpreter {
         let layout = Layout::of(program);
         let (frame, statics) = (vec![0; layout.size as usize], program.statics.clone());
         let attributes = vec![0; program.attributes.len()];
-        Interpreter { program: program.clone(), layout, limits, frame, statics, attributes }
+        Interpreter { program: program.clone(), layout, limits, frame, statics, attributes, assigned: 0 }
     }
 }
 
@@ -38,12 +39,14 @@ impl Engine for Interpreter {
         if self.program.output.is_some() {
             self.frame[layout.output as usize..][..layout.output_bytes as usize].fill(0);
         }
+        self.assigned = 0;
         let call = Call {
             program: &self.program,
             layout,
             frame: &mut self.frame,
             statics: &mut self.statics,
             attributes: &mut self.attributes,
+            assigned: &mut self.assigned,
             context,
             sink,
             left: self.limits,
@@ -65,6 +68,10 @@ impl Engine for Interpreter {
     fn attributes(&mut self) -> &mut [i64] {
         &mut self.attributes
     }
+
+    fn assigned(&self) -> u64 {
+        self.assigned
+    }
 }
 
 /// The state of one call.
@@ -74,6 +81,7 @@ struct Call<'a> {
     frame: &'a mut [u8],
     statics: &'a mut [u8],
     attributes: &'a mut [i64],
+    assigned: &'a mut u64,
     context: &'a CallContext,
     sink: &'a mut dyn FnMut(&[u8]),
     /// Fuel and emissions that remain.
@@ -217,6 +225,7 @@ impl Call<'_> {
             ExprKind::SetAttr(number, value) => {
                 let value = self.eval(value, f)?;
                 self.attributes[*number as usize] = value;
+                *self.assigned |= 1u64.checked_shl(*number).unwrap_or(0);
                 value
             }
             ExprKind::AddAttr(number, value) => {

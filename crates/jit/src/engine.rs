@@ -25,7 +25,8 @@ pub fn assemble(program: &Program, limits: Limits) -> Result<Code, TooLarge> {
     let mut asm = Asm::new();
     let exits = Exits { done: asm.label(), fault: asm.label() };
     prologue(&mut asm);
-    generate(&mut asm, program, &mut User, limits, exits);
+    let marks = 8 * program.attributes.len() as i16;
+    generate(&mut asm, program, &mut User { marks }, limits, exits);
     epilogue(&mut asm, exits);
     asm.finish()
 }
@@ -40,7 +41,9 @@ pub struct Jit {
     frame: Vec<u64>,
     statics: Vec<u64>,
     static_bytes: usize,
+    /// The values, then a byte for each attribute that is 1 if the last call assigned it.
     attributes: Vec<i64>,
+    attribute_count: usize,
 }
 
 impl Jit {
@@ -54,13 +57,15 @@ impl Jit {
             layout,
             statics: words(&program.statics),
             static_bytes: program.statics.len(),
-            attributes: vec![0; program.attributes.len()],
+            attributes: vec![0; program.attributes.len() + program.attributes.len().div_ceil(8)],
+            attribute_count: program.attributes.len(),
         })
     }
 
     fn prepare(&mut self, input: &[u8], context: &CallContext, delivery: &mut Delivery<'_>) {
         assert_eq!(input.len(), self.layout.input_bytes as usize, "an event has the length of the input format");
         bytes_mut(&mut self.frame)[self.layout.input as usize..][..input.len()].copy_from_slice(input);
+        self.attributes[self.attribute_count..].fill(0);
         let frame = &mut self.frame;
         frame[word::STATICS] = self.statics.as_mut_ptr() as u64;
         frame[word::ATTRIBUTES] = self.attributes.as_mut_ptr() as u64;
@@ -102,7 +107,12 @@ impl Engine for Jit {
     }
 
     fn attributes(&mut self) -> &mut [i64] {
-        &mut self.attributes
+        &mut self.attributes[..self.attribute_count]
+    }
+
+    fn assigned(&self) -> u64 {
+        let marks = self.attributes[self.attribute_count..].iter().flat_map(|word| word.to_ne_bytes());
+        marks.take(64).zip(0..).fold(0, |mask, (mark, number)| mask | u64::from(mark) << number)
     }
 }
 

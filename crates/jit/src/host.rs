@@ -93,7 +93,10 @@ pub(crate) fn epilogue(asm: &mut Asm, exits: Exits) {
 }
 
 /// The [`Host`] for user space.
-pub(crate) struct User;
+pub(crate) struct User {
+    /// Offset of the marks of assigned attributes from the attributes: one byte for each attribute.
+    pub marks: i16,
+}
 
 impl Host for User {
     fn builtin(&mut self, asm: &mut Asm, what: Builtin, layout: &Layout) {
@@ -110,6 +113,11 @@ impl Host for User {
             }
             Builtin::Emit => emit(asm, layout),
         }
+    }
+
+    fn set_attribute(&mut self, asm: &mut Asm, offset: i16, value: Reg) {
+        asm.store(Size::D, Reg::R8, offset, value);
+        asm.store_imm(Size::B, Reg::R8, self.marks + offset / 8, 1);
     }
 
     fn add_attribute(&mut self, asm: &mut Asm, offset: i16) {

@@ -1,5 +1,6 @@
 //! Lists the network interfaces of this host.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -18,6 +19,17 @@ pub struct Interface {
 /// All interfaces of this network namespace, sorted by name.
 pub fn present() -> io::Result<Vec<Interface>> {
     present_in(Path::new("/sys/class/net"))
+}
+
+/// The interfaces that are up, by their numbers.
+pub fn up_by_number() -> io::Result<BTreeMap<u32, String>> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)?;
+    // An interface that disappears meanwhile has no number.
+    let number = |interface: Interface| {
+        let number = rustix::net::netdevice::name_to_index(&socket, &interface.name).ok()?;
+        Some((number, interface.name))
+    };
+    Ok(present()?.into_iter().filter(|interface| interface.is_up).filter_map(number).collect())
 }
 
 fn present_in(folder: &Path) -> io::Result<Vec<Interface>> {

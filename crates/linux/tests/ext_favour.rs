@@ -27,6 +27,7 @@ fn favouring(ext: &Ext, aim: &Aim, period: &str) -> Installed {
         down: None,
         deadline: Some(Nanos::from_millis(150)),
         fault_passes: true,
+        measured: false,
     };
     kernel.install(&install).unwrap()
 }

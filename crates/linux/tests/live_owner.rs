@@ -27,6 +27,7 @@ fn install(kernel: &Kernel, ring: &EventRing, service: &str, options: &[(&str, &
         down: None,
         deadline: None,
         fault_passes: true,
+        measured: false,
     };
     kernel.install(&request).unwrap()
 }

@@ -12,12 +12,14 @@ mod admission;
 pub mod dispatch;
 pub mod dwcs;
 mod event_queue;
+mod fair_queue;
 mod machine;
 mod server;
 mod steal;
 
 pub use admission::{OverCommitted, admit};
 pub use event_queue::{EventQueue, Full};
+pub use fair_queue::FairQueue;
 pub use machine::{Finished, Machine, MachineConfig, TaskId, WEIGHT};
 pub use server::{AHEAD_MAX, Server, State};
 pub use steal::Steal;

@@ -17,9 +17,15 @@ pub const SETUP: u16 = 140;
 pub const MONITORS: u16 = 150;
 /// `linux`: the ring of events from kernel handlers; held while the dispatcher takes events.
 pub const EVENT_RING: u16 = 160;
+/// `linux`: the handlers of deferred values of a session; held while one begins or ends.
+pub const DEFERRED_HANDLERS: u16 = 165;
 /// `linux`: programs that write a `memory_up` on demand; held while a program is loaded, at the first event that
 /// needs it.
 pub const MEMORY_WRITER: u16 = 170;
+/// `linux`: the interfaces of a chain; held while the chain is attached to one.
+pub const FOLLOWED: u16 = 172;
+/// `linux`: the programs that handlers share at a hook; held while one is attached or removed.
+pub const SHARED_HOOKS: u16 = 175;
 /// `linux`: the dispatch table of one CPU and its threads; held while their policies change.
 pub const DISPATCH_TABLE: u16 = 180;
 
@@ -43,6 +49,10 @@ pub const SUBSCRIPTION_STATE: u16 = 214;
 pub const FAULTS: u16 = 215;
 /// `daemon`: a handler and its variables; held while it runs.
 pub const HANDLER: u16 = 216;
+/// `daemon`: the users with handler threads.
+pub const HANDLER_USERS: u16 = 219;
+/// `daemon`: the CPU time that the handler threads of a user may take.
+pub const ALLOWANCE: u16 = 220;
 /// `daemon`: misses that wait for the dispatcher.
 pub const MISSES: u16 = 217;
 /// `daemon`: a `memory_up` that the daemon writes.

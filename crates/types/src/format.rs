@@ -120,6 +120,11 @@ impl Format {
         self.fields.iter().find(|field| field.name == name)
     }
 
+    /// Whether both have the same members at the same places; their names may differ.
+    pub fn is_laid_out_as(&self, other: &Format) -> bool {
+        (self.size, &self.fields) == (other.size, &other.fields)
+    }
+
     /// Deepest nesting of structures; bounds the recursion of readers.
     pub const MAX_DEPTH: u32 = 16;
     /// Largest number of members, including the members of inner structures.

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use qfabric_linux::interfaces::{self, Interface};
+use qfabric_linux::interfaces;
 
 use crate::exit::Failure;
 
@@ -49,13 +49,14 @@ impl fmt::Display for Listen {
     }
 }
 
-/// The names of the interfaces to guard, separated by commas: the given ones, else those that lead to the server.
+/// The names of the interfaces to guard, separated by commas: the given ones, or lo for a server at a loopback address.
+/// `None`: all interfaces, also those that come up later.
 ///
 /// # Errors
 /// A given interface does not exist.
-pub(super) fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String, Failure> {
+pub(super) fn interfaces(listen: &Listen, named: Option<&str>) -> Result<Option<String>, Failure> {
     let present = interfaces::present().map_err(|error| Failure::fault(format!("cannot list interfaces: {error}")))?;
-    let Some(named) = named else { return Ok(chosen(listen, &present)) };
+    let Some(named) = named else { return Ok(chosen(listen)) };
     for name in named.split(',') {
         if !present.iter().any(|interface| interface.name == name) {
             let there: Vec<_> = present.iter().map(|interface| interface.name.as_str()).collect();
@@ -65,15 +66,11 @@ pub(super) fn interfaces(listen: &Listen, named: Option<&str>) -> Result<String,
             )));
         }
     }
-    Ok(named.to_owned())
+    Ok(Some(named.to_owned()))
 }
 
-fn chosen(listen: &Listen, present: &[Interface]) -> String {
-    if listen.address.is_some_and(|address| address.is_loopback()) {
-        return "lo".to_owned();
-    }
-    let up = present.iter().filter(|interface| interface.is_up).map(|interface| interface.name.as_str());
-    up.collect::<Vec<_>>().join(",")
+fn chosen(listen: &Listen) -> Option<String> {
+    listen.address.is_some_and(|address| address.is_loopback()).then(|| "lo".to_owned())
 }
 
 /// Whether a socket listens at this address and port.
@@ -81,10 +78,9 @@ pub(super) fn is_listening(listen: &Listen) -> bool {
     sockets().iter().any(|socket| socket.state == LISTEN && socket.is_at(listen))
 }
 
-/// Number of connections at the server's port that are open now.
+/// Number of connections at the server's port and address that are open now.
 pub(super) fn open_connections(listen: &Listen) -> i64 {
-    let open =
-        |socket: &&Socket| (socket.state == ESTABLISHED || socket.state == CLOSE_WAIT) && socket.port == listen.port;
+    let open = |socket: &&Socket| (socket.state == ESTABLISHED || socket.state == CLOSE_WAIT) && socket.is_at(listen);
     sockets().iter().filter(open).count() as i64
 }
 
@@ -159,11 +155,9 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_server_is_guarded_at_lo_and_others_at_all_interfaces_that_are_up() {
-        let present = [("eth0", true), ("eth1", false), ("lo", true)];
-        let present = present.map(|(name, is_up)| Interface { name: name.to_owned(), is_up });
-        let at = |text: &str| chosen(&text.parse().unwrap(), &present);
-        assert_eq!((at("127.0.0.1:80"), at("[::1]:80"), at(":80")), ("lo".into(), "lo".into(), "eth0,lo".into()));
+    fn a_loopback_server_is_guarded_at_lo_and_others_at_all_interfaces() {
+        let at = |text: &str| chosen(&text.parse().unwrap());
+        assert_eq!((at("127.0.0.1:80"), at("[::1]:80"), at(":80")), (Some("lo".into()), Some("lo".into()), None));
     }
 
     #[test]

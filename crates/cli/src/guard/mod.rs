@@ -43,7 +43,8 @@ pub(crate) struct Args {
     /// Address and port of the server, such as :8080, 10.0.0.1:80 or [::1]:80
     #[arg(long, value_name = "ADDRESS")]
     listen: Listen,
-    /// Interfaces through which the clients connect, separated by commas [default: all interfaces that are up; lo for a
+    /// Interfaces through which the clients connect, separated by commas [default: all interfaces, also those that come up
+    /// later; lo for a
     /// server at 127.0.0.1 or ::1]
     #[arg(long, value_name = "NAMES")]
     interface: Option<String>,
@@ -79,8 +80,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let needs = |failure: Failure| failure.context("a guard needs root (sudo qfabric guard …) or a running daemon");
     let service = Service::find(args.socket.as_deref(), Default::default()).map_err(needs)?;
-    let guard = Guard::start(&service, &args, &interfaces)?;
+    let guard = Guard::start(&service, &args, interfaces.as_deref())?;
     if !args.json {
+        let interfaces = interfaces.as_deref().unwrap_or("all interfaces");
         eprintln!("guarding {} on {interfaces} through {}; Ctrl-C ends it", args.listen, service.place());
     }
     guard.watch(&args, &stop)
@@ -94,7 +96,7 @@ struct Guard {
 }
 
 impl Guard {
-    fn start(service: &Service, args: &Args, interfaces: &str) -> Result<Guard, Failure> {
+    fn start(service: &Service, args: &Args, interfaces: Option<&str>) -> Result<Guard, Failure> {
         let ecalls = Ecalls::connect(&service.client).map_err(failure)?;
         let counting = ecalls.subscribe(&counting(args)).map_err(failure)?;
         let attributes = HandlerAttributes::of(&ecalls).map_err(failure)?;
@@ -158,10 +160,13 @@ fn counting(args: &Args) -> SubscriptionBuilder {
     SubscriptionBuilder::to("tcp.state").option("listen", args.listen).code(CONNECTIONS)
 }
 
-fn dropping(args: &Args, interfaces: &str) -> SubscriptionBuilder {
-    SubscriptionBuilder::to("tcp.accept")
-        .option("listen", args.listen)
-        .option("interface", interfaces)
+fn dropping(args: &Args, interfaces: Option<&str>) -> SubscriptionBuilder {
+    let wanted = SubscriptionBuilder::to("tcp.accept").option("listen", args.listen);
+    let wanted = match interfaces {
+        Some(names) => wanted.option("interface", names),
+        None => wanted,
+    };
+    wanted
         .option("drop", "yes")
         .attribute("patience_ns", i64::try_from(args.wait.get()).unwrap_or(i64::MAX))
         .attribute("with_waiting", 1)

@@ -17,6 +17,8 @@ use crate::auth::Peer;
 
 /// Calls that may wait for answers; a further call is refused.
 const WAITING: usize = 256;
+/// Calls of one user that may wait (root excepted).
+const WAITING_OF_USER: usize = WAITING / 4;
 
 impl Ecalls {
     /// Calls the service and waits for the answer, at most `timeout`.
@@ -57,9 +59,14 @@ impl Ecalls {
         if registry.calls.len() >= WAITING {
             return Err(problems::limit("too many calls wait for answers", WAITING, "nothing: call again later"));
         }
+        let own = registry.calls.values().filter(|call| call.caller == peer.owner.uid).count();
+        if peer.owner.uid != 0 && own >= WAITING_OF_USER {
+            let what = format!("{own} calls of user {} wait for answers", peer.owner.uid);
+            return Err(problems::limit(&what, WAITING_OF_USER, "nothing: call again later"));
+        }
         let (answer, receiver) = oneshot::channel();
         let call = registry.number();
-        registry.calls.insert(call, Call { service: id, answer });
+        registry.calls.insert(call, Call { service: id, caller: peer.owner.uid, answer });
         drop(registry);
         let message = FromDaemon::Call { call, service: id, pid: peer.pid, data: &data };
         match self.send_to(Some(owner.lease), &message) {

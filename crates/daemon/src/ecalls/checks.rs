@@ -61,7 +61,9 @@ pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Resul
 
 /// `on_fault: pass` lets the unchanged event continue, so it needs a chain in which no handler changes the format.
 pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Program]) -> Result<(), Problem> {
-    let changes = programs.iter().any(|program| program.output.as_ref().is_some_and(|output| *output != program.input));
+    let changes = programs
+        .iter()
+        .any(|program| program.output.as_ref().is_some_and(|output| !output.is_laid_out_as(&program.input)));
     match request.on_fault == OnFault::Pass && changes {
         true => Err(problems::chain(
             "on_fault is pass, but a handler changes the format of the event",

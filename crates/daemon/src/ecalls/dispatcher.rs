@@ -130,7 +130,7 @@ impl Turning {
         };
         let carry = |event: Queued| {
             count(&totals.delivered);
-            event.to.carry(0, &event.data, event.stamp, &self.ecalls.pool);
+            event.to.carry(0, &event.data, event.stamp, Some(&self.ecalls.pool));
         };
         self.ecalls.hub.deliver(clock::now, late, carry);
     }
@@ -167,6 +167,7 @@ impl Turning {
         for id in self.ecalls.lost_processes() {
             self.ecalls.process_lost(id);
         }
+        self.ecalls.follow_interfaces();
     }
 }
 

@@ -54,12 +54,15 @@ impl Handler {
         }
     }
 
-    /// Adds the changes of the call, because the application and handlers in the kernel may have changed an
-    /// attribute, too.
+    /// Stores assigned attributes. Adds the changes of the others, because the application and handlers in the
+    /// kernel may have changed them, too.
     fn store_attributes(&mut self) {
         let words = self.down.words();
+        let assigned = self.engine.assigned();
         for (number, (value, before)) in self.engine.attributes().iter().zip(&self.before).enumerate() {
-            if value != before {
+            if assigned >> number & 1 == 1 {
+                words.set_attribute(number, *value);
+            } else if value != before {
                 words.add_attribute(number, value.wrapping_sub(*before));
             }
         }
@@ -84,6 +87,8 @@ fn context() -> CallContext {
 
 #[cfg(test)]
 pub(super) mod testing {
+    use std::sync::mpsc::{Receiver, Sender};
+
     use super::*;
 
     /// Panics, as only a defect of the service would.
@@ -111,8 +116,105 @@ pub(super) mod testing {
         }
     }
 
+    /// Reports the name and the nice value of the thread that runs it, and waits until `hold` is closed.
+    struct Reporting {
+        to: Sender<(String, i32)>,
+        hold: Receiver<()>,
+    }
+
+    impl Engine for Reporting {
+        fn name(&self) -> &'static str {
+            "reporting"
+        }
+
+        fn call(&mut self, _: &[u8], _: &CallContext, _: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            let nice = rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();
+            self.to.send((name, nice)).unwrap();
+            // Fails when the other end is dropped, which is the purpose.
+            let _ = self.hold.recv();
+            Ok(1)
+        }
+
+        fn output(&self) -> &[u8] {
+            &[]
+        }
+
+        fn statics(&self) -> &[u8] {
+            &[]
+        }
+
+        fn attributes(&mut self) -> &mut [i64] {
+            &mut []
+        }
+    }
+
+    /// A handler that reports its thread to `to`, and returns when the other end of `hold` is dropped.
+    pub(crate) fn reporting(down: Arc<Down>, to: Sender<(String, i32)>, hold: Receiver<()>) -> Handler {
+        Handler { engine: Box::new(Reporting { to, hold }), makes_output: false, down, before: Vec::new() }
+    }
+
     /// A handler that panics when it is called.
     pub(crate) fn broken(down: Arc<Down>) -> Handler {
         Handler { engine: Box::new(Broken), makes_output: false, down, before: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_ecode::{Environment, compile};
+
+    use super::*;
+
+    /// Another handler sets both attributes to 100 while the handler runs.
+    struct Beside {
+        engine: Box<dyn Engine + Send>,
+        down: Arc<Down>,
+    }
+
+    impl Engine for Beside {
+        fn name(&self) -> &'static str {
+            "beside"
+        }
+
+        fn call(&mut self, input: &[u8], how: &CallContext, sink: &mut dyn FnMut(&[u8])) -> Result<i64, Fault> {
+            let verdict = self.engine.call(input, how, sink);
+            assert!((0..2).all(|number| self.down.words().set_attribute(number, 100)));
+            verdict
+        }
+
+        fn output(&self) -> &[u8] {
+            self.engine.output()
+        }
+
+        fn statics(&self) -> &[u8] {
+            self.engine.statics()
+        }
+
+        fn attributes(&mut self) -> &mut [i64] {
+            self.engine.attributes()
+        }
+
+        fn assigned(&self) -> u64 {
+            self.engine.assigned()
+        }
+    }
+
+    #[test]
+    fn an_assigned_attribute_is_stored_and_an_increment_is_added() {
+        let attributes = vec!["level".to_owned(), "calls".to_owned()];
+        let environment = Environment { attributes, ..Environment::default() };
+        let program = compile("attr.level = 5; attr.calls += 1; return 1;", &environment).unwrap();
+        let engines: [Box<dyn Engine + Send>; 2] =
+            [engine(&program, Limits::default()), Box::new(Interpreter::new(&program, Limits::default()))];
+        for engine in engines {
+            let down = Arc::new(Down::new(false).unwrap());
+            let name = engine.name();
+            let engine = Box::new(Beside { engine, down: down.clone() });
+            let mut handler = Handler { engine, makes_output: false, down: down.clone(), before: vec![0; 2] };
+            handler.call(&[]).unwrap();
+            let now = [0, 1].map(|number| down.words().attribute(number));
+            assert_eq!(now, [5, 101], "{name}: the handler in the kernel stores and adds the same");
+        }
     }
 }

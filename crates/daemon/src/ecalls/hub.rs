@@ -13,7 +13,7 @@
 //!
 //! `tests/event_queue.rs` runs this file through the orders in which threads can meet.
 
-use qfabric_sched::{EventQueue, Full};
+use qfabric_sched::{FairQueue, Full};
 use qfabric_types::{Instant, Nanos};
 
 use super::sync::{
@@ -27,7 +27,7 @@ const LONGEST: Nanos = Nanos::from_millis(60_000);
 /// The registry `R`, events `E` on their way to subscriptions, and the thread that delivers them.
 pub(crate) struct Hub<R, E> {
     registry: Lock<R, { rank::ECALLS_REGISTRY }>,
-    queue: Lock<EventQueue<E>, { rank::EVENT_QUEUE }>,
+    queue: Lock<FairQueue<E>, { rank::EVENT_QUEUE }>,
     /// Largest number of waiting events of one subscription.
     most_of_one: usize,
     pub sources: Sources,
@@ -44,12 +44,14 @@ pub(crate) trait Subscribed {
 pub(crate) trait ToOne {
     /// The number of waiting events of that subscription.
     fn waiting(&self) -> &AtomicUsize;
+    /// The owner of that subscription.
+    fn user(&self) -> u32;
 }
 
 impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     /// An empty hub. At most `capacity` events wait, at most `most_of_one` of one subscription.
     pub(super) fn new(capacity: usize, most_of_one: usize, sources: Sources) -> Hub<R, E> {
-        let (registry, queue) = (Lock::new(R::default()), Lock::new(EventQueue::new(capacity)));
+        let (registry, queue) = (Lock::new(R::default()), Lock::new(FairQueue::new(capacity)));
         Hub { registry, queue, most_of_one, sources, stopping: AtomicBool::new(false) }
     }
 
@@ -76,7 +78,7 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
         if event.waiting().fetch_add(1, Ordering::Relaxed) >= self.most_of_one {
             return Err(no_longer_waiting(event));
         }
-        let pushed = lock(&self.queue).push(deadline, event);
+        let pushed = lock(&self.queue).push(event.user(), deadline, event);
         pushed.map_err(|Full(event)| no_longer_waiting(event))
     }
 
@@ -114,7 +116,8 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
         if self.registry().is_subscribed() { JUDGE_EVERY } else { LONGEST }
     }
 
-    /// One part of a turn: passes events to `carry`, the earliest deadline first, and late ones to `late`.
+    /// One part of a turn: passes events to `carry`, the users in turn and the earliest deadline of each first, and late
+    /// ones to `late`.
     /// Afterwards the other sources are checked; if the queue is not empty, the next sleep ends at once.
     pub(super) fn deliver(&self, now: impl Fn() -> Instant, mut late: impl FnMut(E), mut carry: impl FnMut(E)) {
         for _ in 0..DELIVERIES_PER_TURN {
@@ -125,8 +128,8 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     }
 
     /// Replaces the queue with one that has no room.
-    fn close(&self) -> EventQueue<E> {
-        self.queue.with(|queue| std::mem::replace(queue, EventQueue::new(0)))
+    fn close(&self) -> FairQueue<E> {
+        self.queue.with(|queue| std::mem::replace(queue, FairQueue::new(0)))
     }
 
     /// The dispatcher ends after its present turn.

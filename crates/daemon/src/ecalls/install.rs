@@ -19,7 +19,7 @@ use qfabric_types::api::ecalls::{
 };
 use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
-use qfabric_types::{Nanos, Owner};
+use qfabric_types::{Nanos, Owner, Share};
 
 use super::checks::{check_fault_policy, check_signal_target, no_such_field, numbered, receiver, restrict};
 use super::handler::Handler;
@@ -63,6 +63,7 @@ struct Parts {
     stages: Vec<Stage>,
     installed: Option<Installed>,
     backlog: Backlog,
+    max_cpu: Share,
 }
 
 impl Ecalls {
@@ -81,8 +82,8 @@ impl Ecalls {
         };
         let of_group = self.hook_of_group(&draft)?;
         let took = started.elapsed().as_micros() as u64;
-        let backlog = Backlog::new(self.config.queue_per_subscription);
-        let subscription = Arc::new(draft.finish(id, Parts { up, aim, stages, installed, backlog }, took));
+        let (backlog, max_cpu) = (Backlog::new(self.config.queue_per_subscription), self.config.max_cpu_per_user);
+        let subscription = Arc::new(draft.finish(id, Parts { up, aim, stages, installed, backlog, max_cpu }, took));
         self.follow(&subscription)?;
         self.commit(subscription, of_group)
     }
@@ -206,9 +207,6 @@ impl Ecalls {
     /// Attaches the kernel's part of the chain to the hook.
     fn hook(&self, draft: &Draft, id: u64, up: Option<&Up>, aim: Option<&Aim>) -> Result<Installed, Problem> {
         let side = self.kernel_side(&draft.service.name)?;
-        if draft.owner.uid != 0 {
-            side.measure();
-        }
         let mut programs = draft.programs.iter();
         let mut steps = Vec::new();
         for step in &draft.plan.in_kernel {
@@ -347,7 +345,7 @@ impl Draft {
     }
 
     fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
-        let (Parts { up, aim, stages, installed, backlog }, group) = (parts, self.group());
+        let (Parts { up, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
         let Draft {
             request, service, owner, target, filtered, plan, bound, attributes, down, format, geometry, ..
         } = self;
@@ -366,6 +364,7 @@ impl Draft {
             deadline: deadline(request.deadline_us),
             favour: request.favour,
             on_fault: request.on_fault,
+            max_cpu,
             format,
             memory: request.memory_up,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
@@ -412,6 +411,8 @@ fn install(
         down: draft.down.map(),
         deadline,
         fault_passes: draft.request.on_fault == OnFault::Pass,
+        // Root has no limit of CPU time.
+        measured: draft.owner.uid != 0,
     };
     assert_may_block("loading a program");
     side.kernel.install(&request).map_err(|error| error.problem())

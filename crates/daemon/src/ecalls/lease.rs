@@ -1,12 +1,14 @@
 //! Connections to `ecalls.sock` and their messages. All input is hostile: it is bounded, checked, and answered or
 //! counted.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use qfabric_linux::ecalls::{SocketModule, bind_socket_as};
 use qfabric_shm::fds;
+use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, RaiseRequest, VERSION};
@@ -25,6 +27,8 @@ use crate::problem;
 const MESSAGES_PER_TURN: usize = 64;
 /// Connections accepted per turn.
 const ACCEPTED_PER_TURN: usize = 16;
+/// Connections of one user that have pages of ready sockets (root excepted).
+const MODULES_OF_USER: usize = 8;
 
 impl Ecalls {
     /// Accepts waiting connections.
@@ -176,6 +180,7 @@ impl Ecalls {
         if let Some(module) = opened {
             return Ok(module);
         }
+        self.check_room_for_module(id)?;
         let module = SocketModule::open(&side.kernel).map_err(|error| error.problem())?;
         let module = Arc::new(module);
         let mut registry = self.registry();
@@ -183,6 +188,22 @@ impl Ecalls {
         let module_of_lease = lease.sockets.get_or_insert_with(|| module.clone()).clone();
         drop(registry);
         Ok(module_of_lease)
+    }
+
+    /// Each module has programs that run whenever a socket of the host becomes ready.
+    fn check_room_for_module(&self, id: LeaseId) -> Result<(), Problem> {
+        let registry = self.registry();
+        let uid = registry.leases.get(&id).ok_or_else(|| problems::no_such_lease(id))?.peer.owner.uid;
+        let of_user = |lease: &&Lease| lease.peer.owner.uid == uid && lease.sockets.is_some();
+        let own = registry.leases.values().filter(of_user).count();
+        match uid != 0 && own >= MODULES_OF_USER {
+            true => Err(problems::limit(
+                &format!("user {uid} has {own} connections with pages of ready sockets"),
+                MODULES_OF_USER,
+                "nothing: use one connection for all sockets of a process",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, descriptors: &[OwnedFd]) -> Result<(), Problem> {
@@ -222,11 +243,20 @@ impl Ecalls {
         }
     }
 
-    /// Subscriptions of users to processes that no longer belong to them.
+    /// Subscriptions of users whose processes no longer belong to them: the process that receives the events, or the
+    /// process whose events they are. A grant for the whole service makes no difference, because it was not needed
+    /// to name an own process.
     pub(super) fn lost_processes(&self) -> Vec<SubscriptionId> {
         let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
-        let narrowed = all.iter().filter(|s| !self.config.grants(s.terms.owner, &s.terms.service_name));
-        let lost = narrowed.filter(|s| s.terms.only_pid.is_some_and(|pid| !auth::still_owns(s.terms.owner, pid)));
+        let mut owned = HashMap::new();
+        let mut is_lost = |owner: Owner, pid: i32| {
+            pid > 0 && !*owned.entry((owner.uid, pid)).or_insert_with(|| auth::still_owns(owner, pid))
+        };
+        let of_users = all.iter().filter(|subscription| subscription.terms.owner.uid != 0);
+        let lost = of_users.filter(|subscription| {
+            let terms = &subscription.terms;
+            [Some(terms.process_id), terms.only_pid].into_iter().flatten().any(|pid| is_lost(terms.owner, pid))
+        });
         lost.map(|subscription| subscription.id).collect()
     }
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   hooks in the kernel ── ring ──┐
-//!   processes ── ecalls.sock ─────┤                 ┌─ handler by the JIT (verdict 0 ends the chain)
-//!   HTTP, command line ───────────┼─> queue (EDF) ──┼─ shared memory, and a wake-up of its reader
-//!   control thread (misses) ──────┘  late: dropped  ├─ real-time signal
-//!                                                   └─ handler thread (pool), then the remaining steps
+//!   processes ── ecalls.sock ─────┤  queue: users   ┌─ shared memory, and a wake-up of its reader
+//!   HTTP, command line ───────────┼─> in turn, each ┼─ real-time signal
+//!   control thread (misses) ──────┘  by EDF         └─ handler thread of the user: handler by the JIT
+//!                                    late: dropped     (verdict 0 ends the chain), then the remaining steps
 //! ```
 //! | file | contents |
 //! |---|---|
@@ -50,13 +50,14 @@ mod subscription;
 mod sync;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
 use qfabric_sync::{Guard, Lock, rank};
+use qfabric_types::Share;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 
@@ -94,6 +95,8 @@ pub(crate) struct Ecalls {
     /// The ways by which events favour servers; set when the service is assembled.
     favours: OnceLock<Favours>,
     ending: Ending,
+    /// Whether a thread attaches handlers to new interfaces.
+    following: Arc<AtomicBool>,
     totals: Totals,
 }
 
@@ -102,6 +105,12 @@ pub(crate) struct Remains {
     _installed: Option<Installed>,
     _hook: Option<GroupHook>,
     _subscription: Arc<Subscription>,
+}
+
+/// The share at which handler threads pause: a little below the limit, so that a user whose handlers run in the daemon
+/// is slowed and no handler is removed.
+fn paused_at(limit: Share) -> Share {
+    Share::from_ppm((limit.ppm() / 8 * 7).max(1))
 }
 
 /// Drops a value in a separate thread, so that the dispatcher does not wait for hooks to be removed. For values
@@ -116,8 +125,6 @@ fn drop_aside<T: Send + 'static>(what: T) {
 pub(crate) struct KernelSide {
     pub kernel: Kernel,
     pub ring: EventRing,
-    /// Open while the kernel measures the run times of handlers; `None`: the kernel refused.
-    measuring: OnceLock<Option<OwnedFd>>,
 }
 
 /// Counters over all subscriptions, including ended ones.
@@ -158,20 +165,6 @@ impl Subscribed for Registry {
     }
 }
 
-impl KernelSide {
-    /// From now on the kernel measures the run times of handlers. Called only when a user has a handler in the
-    /// kernel, because it costs about 20 ns for each run of every BPF program on the host.
-    fn measure(&self) {
-        self.measuring.get_or_init(|| {
-            let refused = |error: &io::Error| {
-                tracing::warn!(%error, "the kernel does not measure run times, so \
-                                                            ecalls.max_cpu_per_user does not limit its handlers")
-            };
-            self.kernel.measure().inspect_err(refused).ok()
-        });
-    }
-}
-
 impl Ecalls {
     /// Does not open the kernel yet; the first request for a service does.
     pub(crate) fn new(config: EcallsConfig, directory: &Path, ending: &Ending) -> io::Result<Arc<Ecalls>> {
@@ -181,12 +174,18 @@ impl Ecalls {
             kernel: OnceLock::new(),
             hub: Hub::new(config.queue, config.queue_per_subscription, sources),
             setup: Lock::default(),
-            pool: Pool::new(config.handler_threads, config.max_subscriptions, ending),
+            pool: Pool::new(
+                config.handler_threads,
+                config.max_subscriptions,
+                paused_at(config.max_cpu_per_user),
+                ending,
+            ),
             files: ServiceFiles::new(directory),
             closer: Closer::default(),
             misses,
             favours: OnceLock::new(),
             ending: ending.clone(),
+            following: Arc::default(),
             totals: Totals::default(),
             config,
         };
@@ -222,7 +221,7 @@ impl Ecalls {
             let ring = EventRing::new(RING_BYTES).map_err(broken)?;
             self.watch(ring.fd(), Source::Ring).map_err(broken)?;
             self.add_kernel_services(kernel.services());
-            Ok(KernelSide { kernel, ring, measuring: OnceLock::new() })
+            Ok(KernelSide { kernel, ring })
         });
         opened.as_ref()
     }
@@ -277,6 +276,39 @@ impl Ecalls {
         subscription.processes().for_each(|process| self.forget(process));
         let installed = subscription.take_out("it has ended");
         Some(Remains { _installed: installed, _hook: hook, _subscription: subscription })
+    }
+
+    /// Attaches handlers of packets to interfaces that have come up, in a separate thread: the kernel may be slow.
+    fn follow_interfaces(&self) {
+        let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
+        let hooks: Vec<_> = self
+            .registry()
+            .services
+            .values()
+            .flat_map(|service| service.groups.values())
+            .filter_map(|group| group.hook.as_ref())
+            .filter_map(|hook| hook.installed.followed().cloned())
+            .collect();
+        let of_chain = |one: &Arc<Subscription>| one.installed.lock().as_ref()?.followed().cloned();
+        let followed: Vec<_> = all.iter().filter_map(of_chain).chain(hooks).collect();
+        if followed.is_empty() || self.following.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let following = self.following.clone();
+        let attach = move || {
+            for one in followed {
+                match one.attach_new() {
+                    Ok(names) if names.is_empty() => {}
+                    Ok(names) => tracing::info!(interfaces = names.join(", "), "handlers attached to new interfaces"),
+                    Err(error) => tracing::warn!(%error, "cannot attach handlers to a new interface"),
+                }
+            }
+            following.store(false, Ordering::Release);
+        };
+        let thread = std::thread::Builder::new().name("qf-ecalls-links".to_owned());
+        if thread.spawn(attach).is_err() {
+            self.following.store(false, Ordering::Release);
+        }
     }
 
     /// The numbers for `/metrics`.

@@ -40,13 +40,13 @@ pub struct EcallsConfig {
     /// The same limit at the kernel's scheduler hooks (`sched.*`), where the CPU does nothing else in the meantime.
     pub max_instructions_scheduler: u32,
     /// Largest share of one CPU that all handlers of a user together may take, measured over a second. Above it the
-    /// handler that took most is removed.
+    /// handler that took most is removed. Handlers in the daemon pause before that.
     pub max_cpu_per_user: Share,
     /// Events that may wait for the dispatcher; further ones are dropped and counted.
     pub queue: usize,
     /// Events of one subscription that may wait.
     pub queue_per_subscription: usize,
-    /// Largest number of handler threads; there are as many as there is work for.
+    /// Largest number of handler threads of one user; there are as many as there is work for.
     pub handler_threads: usize,
     /// A handler with more faults within a second is removed.
     pub faults_per_second: u32,

@@ -28,6 +28,10 @@ impl ToOne for Queued {
     fn waiting(&self) -> &AtomicUsize {
         &self.to.waiting
     }
+
+    fn user(&self) -> u32 {
+        self.to.terms.owner.uid
+    }
 }
 
 /// An event that is being raised.

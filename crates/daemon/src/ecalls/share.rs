@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use qfabric_types::api::ecalls::SubscriptionId;
 use qfabric_types::{Instant, Nanos, Share};
@@ -45,9 +46,25 @@ impl RunTimes {
         let active = all.iter().filter(|subscription| subscription.terms.owner.uid != 0 && subscription.is_active());
         let reading = |s: &Arc<Subscription>| Reading { id: s.id, uid: s.terms.owner.uid, run_ns: s.counters().run_ns };
         let readings: Vec<Reading> = active.map(reading).collect();
+        let shares = self.shares(now, &readings);
+        for subscription in all {
+            let used = shares.get(&subscription.terms.owner.uid).map_or(0, |share| share.ppm());
+            subscription.tally.used_by_owner.store(used, Ordering::Relaxed);
+        }
         let found = self.over(now, &readings, most).into_iter();
         let named = found.filter_map(|(id, why)| Some((all.iter().find(|one| one.id == id)?.clone(), why)));
         named.collect()
+    }
+
+    /// The share of a CPU that each user's handlers took since the window began.
+    fn shares(&self, now: Instant, readings: &[Reading]) -> BTreeMap<u32, Share> {
+        let window = self.began.map_or(Nanos::ZERO, |began| now.since(began)).get().max(1);
+        let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
+        for Reading { id, uid, run_ns } in readings {
+            *taken.entry(*uid).or_default() += run_ns.saturating_sub(self.before.get(id).copied().unwrap_or(0));
+        }
+        let share = |ns: u64| Share::from_ppm((u128::from(ns) * 1_000_000 / u128::from(window)).min(1 << 31) as u32);
+        taken.into_iter().map(|(uid, ns)| (uid, share(ns))).collect()
     }
 
     fn over(&mut self, now: Instant, readings: &[Reading], most: Share) -> Vec<(SubscriptionId, String)> {

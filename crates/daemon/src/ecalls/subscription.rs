@@ -2,19 +2,20 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use qfabric_ecode::Fault;
 use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
-    LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    UserBudget,
 };
 use qfabric_types::event_json::scalar;
 use qfabric_types::format::{Format, Scalar};
 use qfabric_types::memory::Stamp;
-use qfabric_types::{Instant, Nanos, Owner};
+use qfabric_types::{Instant, Nanos, Owner, Share};
 
 use super::drop_aside;
 use super::handler::{Handler, Made};
@@ -44,7 +45,7 @@ type HandlerLock = Lock<Handler, { rank::HANDLER }>;
 /// One step in the daemon.
 pub(crate) enum Stage {
     Handler(HandlerLock),
-    /// The steps after it run in a handler thread.
+    /// It and the steps after it run in a handler thread, as does every handler.
     Thread,
     /// Writes into `memory_up`; if slots have a meaning, with the place of the slot's number.
     Memory(Option<Place>),
@@ -92,6 +93,8 @@ pub(crate) struct Terms {
     /// Whether its events favour the server of the receiving process.
     pub favour: bool,
     pub on_fault: OnFault,
+    /// Largest share of a CPU of all handlers of the owner.
+    pub max_cpu: Share,
     pub format: Format,
     pub memory: Option<MemoryUp>,
     pub memory_bytes: u64,
@@ -123,6 +126,10 @@ pub(crate) struct Watched {
 pub(crate) struct Tally {
     /// CPU time of its handlers in ns: of those in the daemon, and of those in the kernel after their removal.
     pub run_ns: AtomicU64,
+    /// Calls of its handlers, counted as `run_ns`.
+    pub calls: AtomicU64,
+    /// Share of a CPU that all handlers of its owner took in the last second, in millionths.
+    pub used_by_owner: AtomicU32,
     pub events: AtomicU64,
     pub passed: AtomicU64,
     pub blocked: AtomicU64,
@@ -141,15 +148,17 @@ pub(crate) fn count(counter: &AtomicU64) {
 }
 
 impl Subscription {
-    /// Carries an event through the chain, from stage `at` on.
-    pub(super) fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    /// Carries an event through the chain, from stage `at` on. `pool`: in the dispatcher, which runs no handler; `None`
+    /// in a handler thread.
+    fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: Option<&Pool>) -> Verdict {
         let Some(stage) = self.chain.stages.get(at) else { return Verdict::Passed };
+        if let (Stage::Thread | Stage::Handler(_), Some(pool)) = (stage, pool) {
+            pool.submit(self, at, data, stamp);
+            return Verdict::HandedOver;
+        }
         match stage {
-            Stage::Thread => {
-                pool.submit(self, at + 1, data, stamp);
-                return Verdict::HandedOver;
-            }
-            Stage::Handler(handler) => return self.run(handler, at, data, stamp, pool),
+            Stage::Thread => {}
+            Stage::Handler(handler) => return self.run(handler, at, data, stamp),
             Stage::Memory(place) => self.write(*place, data, stamp),
             Stage::Signal { number, value } => self.signal(*number, value.map_or(0, |place| place.of(data)) as u64),
         }
@@ -157,7 +166,7 @@ impl Subscription {
     }
 
     /// As [`Subscription::deliver`], and counts the result.
-    pub(super) fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) {
+    pub(super) fn carry(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: Option<&Pool>) {
         if !self.is_active() {
             return;
         }
@@ -168,25 +177,26 @@ impl Subscription {
         }
     }
 
-    fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    fn run(self: &Arc<Self>, handler: &HandlerLock, at: usize, data: &[u8], stamp: Stamp) -> Verdict {
         // The guard is released before the chain continues: a later step may need the same handler in another
         // thread.
+        count(&self.tally.calls);
         let began = thread_time();
         let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
         match made {
-            Ok(Ok(made)) => self.continue_chain(&made, at, stamp, pool),
-            Ok(Err(fault)) => self.faulted(fault, at, data, stamp, pool),
+            Ok(Ok(made)) => self.continue_chain(&made, at, stamp),
+            Ok(Err(fault)) => self.faulted(fault, at, data, stamp),
             Err(message) => self.failed(&message),
         }
     }
 
-    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp, pool: &Pool) -> Verdict {
+    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp) -> Verdict {
         for event in &made.emitted {
-            self.deliver(at + 1, event, stamp, pool);
+            self.deliver(at + 1, event, stamp, None);
         }
         match &made.passed {
-            Some(event) => self.deliver(at + 1, event, stamp, pool),
+            Some(event) => self.deliver(at + 1, event, stamp, None),
             None => Verdict::Blocked,
         }
     }
@@ -201,11 +211,11 @@ impl Subscription {
         Verdict::Blocked
     }
 
-    fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp, pool: &Pool) -> Verdict {
+    fn faulted(self: &Arc<Self>, fault: Fault, at: usize, data: &[u8], stamp: Stamp) -> Verdict {
         count(&self.tally.faults);
         lock(&self.faults).add(1, Some(fault));
         match self.terms.on_fault {
-            OnFault::Pass => self.deliver(at + 1, data, stamp, pool),
+            OnFault::Pass => self.deliver(at + 1, data, stamp, None),
             OnFault::Block => Verdict::Blocked,
         }
     }
@@ -274,9 +284,20 @@ impl Subscription {
         *lock(&self.state) = State::TakenOut { why: why.to_owned() };
         let installed = lock(&self.installed).take();
         if let Some(installed) = &installed {
-            self.tally.absorb(installed);
+            self.tally.absorb(installed, self.runs_in_kernel());
         }
         installed
+    }
+
+    /// Whether it has a handler in the kernel.
+    fn runs_in_kernel(&self) -> bool {
+        self.terms.plan.in_kernel.iter().any(|step| matches!(step, Step::KHandler | Step::KCode))
+    }
+
+    /// The CPU time of its owner's handlers; `None`: the owner has no limit.
+    fn budget(&self) -> Option<UserBudget> {
+        let used = Share::from_ppm(self.tally.used_by_owner.load(Ordering::Relaxed));
+        (self.terms.owner.uid != 0).then_some(UserBudget { limit: self.terms.max_cpu, used })
     }
 
     pub(super) fn counters(&self) -> SubscriptionCounters {
@@ -293,6 +314,7 @@ impl Subscription {
             counters.dropped_ring = kernel.dropped_ring;
             counters.contended = kernel.contended;
             counters.run_ns += kernel.run_ns;
+            counters.calls += if self.runs_in_kernel() { kernel.passed + kernel.blocked } else { 0 };
         }
         if let Some(map) = self.chain.up.as_ref().and_then(Up::map) {
             counters.memory += u64::from(map.reader().flag());
@@ -318,14 +340,17 @@ impl Subscription {
             memory_up: self.terms.memory.clone(),
             attributes: self.terms.attributes.iter().enumerate().map(value).collect(),
             instructions: self.terms.instructions,
+            suspended: state != State::Active,
             state,
+            budget: self.budget(),
             counters: self.counters(),
             installed_in_us: self.terms.installed_in_us,
         }
     }
 }
 
-fn thread_time() -> u64 {
+/// CPU time of the calling thread, in ns.
+pub(super) fn thread_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -349,12 +374,13 @@ impl Tally {
             dropped_signals: of(&self.dropped_signals),
             late: of(&self.late),
             run_ns: of(&self.run_ns),
+            calls: of(&self.calls),
             ..SubscriptionCounters::default()
         }
     }
 
     /// Adds the kernel's counters before its part is removed.
-    fn absorb(&self, installed: &Installed) {
+    fn absorb(&self, installed: &Installed, has_handlers: bool) {
         let kernel = installed.counters();
         for (counter, value) in [
             (&self.events, kernel.events),
@@ -362,6 +388,7 @@ impl Tally {
             (&self.faults, kernel.faults),
             (&self.dropped_memory, kernel.dropped_memory),
             (&self.run_ns, kernel.run_ns),
+            (&self.calls, if has_handlers { kernel.passed + kernel.blocked } else { 0 }),
         ] {
             counter.fetch_add(value, Ordering::Relaxed);
         }

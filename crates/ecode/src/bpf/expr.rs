@@ -77,7 +77,7 @@ impl Generator<'_> {
             ExprKind::Attr(number) => self.asm.load(Size::D, Reg(d), ATTRIBUTES, attribute(*number)),
             ExprKind::SetAttr(number, value) => {
                 self.value(value, d, Need::Full);
-                self.asm.store(Size::D, ATTRIBUTES, attribute(*number), Reg(d));
+                self.host.set_attribute(self.asm, attribute(*number), Reg(d));
             }
             ExprKind::AddAttr(number, value) => self.add_attribute(*number, value),
             ExprKind::Neg(one) => {

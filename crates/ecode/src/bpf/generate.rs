@@ -35,6 +35,10 @@ pub trait Host {
     /// [`Builtin::Emit`] the limit has already been checked: the host only delivers `layout.output_bytes` bytes at
     /// r6 + `layout.output`, and its result is ignored.
     fn builtin(&mut self, asm: &mut Asm, what: Builtin, layout: &Layout);
+    /// Stores the register to the word at r8 + `offset`. Must change no register.
+    fn set_attribute(&mut self, asm: &mut Asm, offset: i16, value: Reg) {
+        asm.store(Size::D, Reg::R8, offset, value);
+    }
     /// Adds r1 to the word at r8 + `offset` in one atomic step. Puts the new value into r0; may change r1–r5.
     fn add_attribute(&mut self, asm: &mut Asm, offset: i16);
     /// Called at the head of each loop iteration: the kernel needs a `may_goto`. May change r0–r5.

@@ -47,11 +47,72 @@ fn program(kernel: &Kernel, text: &str) -> Program {
 }
 
 fn install(kernel: &Kernel, steps: &[Step]) -> Installed {
-    let (options, limits) = (BTreeMap::new(), Limits::default());
-    let only_pid = Some(std::process::id() as i32);
-    let (service, options) = ("sched.wakeup", &options);
-    let request = Install { service, options, only_pid, steps, limits, down: None, deadline: None, fault_passes: true };
+    install_for(kernel, "sched.wakeup", std::process::id() as i32, steps)
+}
+
+fn install_for(kernel: &Kernel, service: &str, pid: i32, steps: &[Step]) -> Installed {
+    let request = Install {
+        service,
+        options: &BTreeMap::new(),
+        only_pid: Some(pid),
+        steps,
+        limits: Limits::default(),
+        down: None,
+        deadline: None,
+        fault_passes: true,
+        measured: false,
+    };
     kernel.install(&request).expect("the handler is installed")
+}
+
+/// Ids that Linux gives to no process, so that the measured process is a third party.
+const OTHERS: i32 = 5_000_000;
+const SUBSCRIPTIONS: [usize; 4] = [0, 1, 64, 1024];
+const CYCLES: usize = 5;
+/// Measurements of each number of subscriptions per cycle.
+const SAMPLES: usize = 20;
+
+/// The cost of a context switch of a process that has no subscription.
+pub(crate) fn bystander(kernel: &Kernel) {
+    heading("A context switch of a third party", "    median");
+    if let Err(error) = allow_descriptors() {
+        return println!("not measured: {error}");
+    }
+    let input = kernel.service("sched.switch").map(|service| service.format.clone());
+    let environment = Environment { input, ..Environment::default() };
+    let program = compile("attr.seen += 1; return 0;", &environment).expect("the handler compiles");
+    let mut samples = [const { Vec::new() }; SUBSCRIPTIONS.len()];
+    for _ in 0..CYCLES {
+        let mut installed = Vec::new();
+        for (samples, &count) in samples.iter_mut().zip(&SUBSCRIPTIONS) {
+            while installed.len() < count {
+                let pid = OTHERS + installed.len() as i32;
+                installed.push(install_for(kernel, "sched.switch", pid, &[Step::Handler(&program)]));
+            }
+            samples.extend((0..SAMPLES).map(|_| ping_pong()));
+        }
+    }
+    let mut none = None;
+    for (samples, count) in samples.iter_mut().zip(SUBSCRIPTIONS) {
+        samples.sort_by(f64::total_cmp);
+        let [low, median, high] = [1, 2, 3].map(|part| samples[samples.len() * part / 4]);
+        let none = *none.get_or_insert(median);
+        println!(
+            "{:<44} {}   (quartiles {low:.0}..{high:.0}; {:+.1} %; {} samples)",
+            format!("{count} subscriptions of other processes"),
+            nanos(median),
+            (median / none - 1.0) * 100.0,
+            samples.len(),
+        );
+    }
+}
+
+/// Each subscription takes some descriptors.
+fn allow_descriptors() -> std::io::Result<()> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
 fn report(kernel: &Kernel, name: &str, signal: f64, make: &dyn Fn(&Kernel) -> Installed) {
@@ -67,22 +128,11 @@ fn report(kernel: &Kernel, name: &str, signal: f64, make: &dyn Fn(&Kernel) -> In
     differences.sort_by(f64::total_cmp);
     let cost = differences[differences.len() / 2];
     let (low, high) = (differences[ROUNDS / 4], differences[3 * ROUNDS / 4]);
-    let (kernels, runs) = by_statistics(kernel, make);
     println!(
-        "{name:<44} {}   (quartiles {low:.0}..{high:.0}; by the kernel's count {kernels:.0} ns in {runs} runs; 1/{:.0} of the signal)",
+        "{name:<44} {}   (quartiles {low:.0}..{high:.0}; 1/{:.0} of the signal)",
         nanos(cost),
         signal / cost.max(1.0)
     );
-}
-
-/// Mean run time in ns as the kernel measures it, and the number of runs. The kernel's measurement adds some 20 ns.
-fn by_statistics(kernel: &Kernel, make: &dyn Fn(&Kernel) -> Installed) -> (f64, u64) {
-    let installed = make(kernel);
-    let Ok(_measured) = kernel.measure() else { return (f64::NAN, 0) };
-    ping_pong();
-    let counters = installed.counters();
-    let runs = installed.runs();
-    (counters.run_ns as f64 / runs.max(1) as f64, runs)
 }
 
 /// Two threads on one CPU wake each other in turn: nanoseconds per wake-up.

@@ -1,5 +1,5 @@
 //! The cost of ECalls, compared with other means for the same work, in one run: `cargo bench -p qfabric-linux --bench
-//! ecalls` prints medians. Absolute figures hold for this machine only; ratios are more general. It needs what `qfabric
+//! ecalls` prints medians; `-- bystander` only the cost for processes without subscriptions. Absolute figures hold for this machine only; ratios are more general. It needs what `qfabric
 //! doctor` calls `bpf`.
 
 mod cost;
@@ -20,8 +20,12 @@ fn main() {
         Ok(kernel) => kernel,
         Err(why) => return println!("not measured: {why}"),
     };
+    if std::env::args().any(|argument| argument == "bystander") {
+        return cost::bystander(&kernel);
+    }
     text::run(&kernel);
     cost::run(&kernel);
+    cost::bystander(&kernel);
     notify::run(&kernel);
 }
 

@@ -71,7 +71,17 @@ fn install(kernel: &Kernel, down: &DownMemory, step: Step) -> Installed {
     let options = BTreeMap::from([("when".to_owned(), "syscall".to_owned()), ("latest".to_owned(), "yes".to_owned())]);
     let (service, only_pid, steps) = ("app.deferred", Some(std::process::id() as i32), &[step][..]);
     let (options, limits, down) = (&options, Limits::default(), Some(down));
-    let request = Install { service, options, only_pid, steps, limits, down, deadline: None, fault_passes: true };
+    let request = Install {
+        service,
+        options,
+        only_pid,
+        steps,
+        limits,
+        down,
+        deadline: None,
+        fault_passes: true,
+        measured: false,
+    };
     kernel.install(&request).expect("the handler is installed")
 }
 

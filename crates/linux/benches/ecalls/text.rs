@@ -69,6 +69,7 @@ fn once(kernel: &Kernel, parts: &mut Parts) -> Installed {
         down: None,
         deadline: None,
         fault_passes: true,
+        measured: false,
     };
     let installed = kernel.install(&request).expect("the handlers are installed");
     let whole = started.elapsed();

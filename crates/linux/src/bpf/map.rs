@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use libbpf_sys as bpf;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::Table;
 use super::sys::{self, MapSpec};
 
 /// A map. The kernel frees it when its last holder drops it.
@@ -29,6 +30,32 @@ impl Map {
     pub(crate) fn ring(bytes: u32) -> io::Result<Map> {
         let spec = MapSpec { kind: bpf::BPF_MAP_TYPE_RINGBUF, entries: bytes, ..MapSpec::default() };
         Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// A table with a 32-bit word for each key of 32 bits.
+    pub(crate) fn table_of_words(entries: u32) -> io::Result<Map> {
+        let kind = bpf::BPF_MAP_TYPE_HASH;
+        let spec = MapSpec { kind, key_bytes: 4, value_bytes: 4, entries, ..MapSpec::default() };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// Programs by number, to which other programs can go. Empty when this process has closed its last descriptor.
+    pub(crate) fn programs(entries: u32) -> io::Result<Map> {
+        let kind = bpf::BPF_MAP_TYPE_PROG_ARRAY;
+        let spec = MapSpec { kind, key_bytes: 4, value_bytes: 4, entries, ..MapSpec::default() };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// A word of 64 bits for each CPU, at key 0.
+    pub(crate) fn word_of_each_cpu() -> io::Result<Map> {
+        let kind = bpf::BPF_MAP_TYPE_PERCPU_ARRAY;
+        let spec = MapSpec { kind, key_bytes: 4, value_bytes: 8, entries: 1, ..MapSpec::default() };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// The entries by key.
+    pub(crate) fn table(&self) -> io::Result<Table> {
+        self.fd.try_clone().and_then(Table::new)
     }
 
     /// A map with a 32-bit word for each of a set of sockets, stored with the socket.

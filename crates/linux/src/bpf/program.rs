@@ -91,6 +91,15 @@ fn tail(log: &[u8]) -> String {
 }
 
 impl Loaded {
+    /// A second descriptor of the program.
+    pub(crate) fn try_clone(&self) -> io::Result<Loaded> {
+        Ok(Loaded { fd: self.fd.try_clone()?, kind: self.kind, took: self.took })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Duration of verification and translation.
     pub(crate) fn took(&self) -> Duration {
         self.took

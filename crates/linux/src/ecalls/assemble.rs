@@ -20,10 +20,12 @@ use super::reads::InputUse;
 use super::services::{At, Hook, Spec};
 use super::source::{CONTEXT, DOWN, Prologue, STATE, helper};
 use super::state;
-use super::{InstallError, Unsupported};
+use super::{InstallError, Unsupported, shared};
 use crate::bpf::Btf;
 
 const KEY: i16 = -32;
+/// Stack word with the time at which the handler began.
+const BEGAN: i16 = -40;
 /// Verdicts on packets: pass the packet to the next program, or drop it.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
@@ -45,6 +47,17 @@ pub(super) struct Plan<'a> {
     pub deadline_ns: u64,
     pub fault_passes: bool,
     pub exclusive: bool,
+    /// Number of this handler among the session's handlers of deferred values; 0 for other services.
+    pub deferred_handler: usize,
+    pub measured: bool,
+}
+
+/// The place of a hook's program at a shared program: its number, and the number of the map `nexts`
+/// ([`super::shared`]).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    pub number: u32,
+    pub maps: u32,
 }
 
 /// Position of a program's frame and statics in a state entry.
@@ -86,8 +99,8 @@ impl Plan<'_> {
             _ => return self.all_fields(),
         };
         let found = InputUse::of(first);
-        let goes_on = first.output.is_none() && self.stages.len() > 1;
-        if goes_on {
+        let goes_on = first.output.is_none() || self.passes_unchanged(first);
+        if goes_on && self.stages.len() > 1 {
             return self.all_fields();
         }
         let offsets = self.format.fields.iter().zip(self.spec.fields);
@@ -99,16 +112,34 @@ impl Plan<'_> {
         self.format.fields.iter().map(|field| field.name.clone()).collect()
     }
 
+    /// Whether the event itself continues after a fault, although the program has an output.
+    fn passes_unchanged(&self, program: &Program) -> bool {
+        self.fault_passes && program.output.as_ref().is_some_and(|output| output.is_laid_out_as(&program.input))
+    }
+
     fn delivers(&self) -> bool {
         self.stages.iter().any(|stage| matches!(stage, Stage::Deliver(_)))
     }
 
-    /// Assembles the program for hook `number` of the service's `hooks` hooks.
-    pub(super) fn assemble(&self, btf: &Btf, hook: &Hook, number: u32, hooks: u32) -> Result<Code, InstallError> {
+    /// Assembles the program for hook `number` of the service's `hooks` hooks. `shared`: it continues with the next
+    /// handler at the shared program.
+    pub(super) fn assemble(
+        &self,
+        btf: &Btf,
+        hook: &Hook,
+        (number, hooks): (u32, u32),
+        shared: Option<Shared>,
+    ) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
-        let labels =
-            Labels { skip: asm.label(), leave: asm.label(), pass: asm.label(), block: asm.label(), busy: asm.label() };
-        let build = Build { plan: self, asm: &mut asm, labels, hook };
+        let labels = Labels {
+            skip: asm.label(),
+            leave: asm.label(),
+            pass: asm.label(),
+            block: asm.label(),
+            busy: asm.label(),
+            end: asm.label(),
+        };
+        let build = Build { plan: self, asm: &mut asm, labels, hook, shared };
         build.emit_all(btf, number, hooks).map_err(|why| self.unavailable(why))?;
         asm.finish().map_err(InstallError::TooLarge)
     }
@@ -128,6 +159,8 @@ struct Labels {
     block: Label,
     /// Another CPU holds the lock.
     busy: Label,
+    /// The end of a handler at a shared program.
+    end: Label,
 }
 
 struct Build<'a, 'b> {
@@ -135,6 +168,7 @@ struct Build<'a, 'b> {
     asm: &'b mut Asm,
     labels: Labels,
     hook: &'b Hook,
+    shared: Option<Shared>,
 }
 
 impl Build<'_, '_> {
@@ -143,17 +177,39 @@ impl Build<'_, '_> {
         let wanted = self.plan.wanted();
         let input = placements.first().map_or(0, |placement| placement.layout.input);
         let (format, options) = (self.plan.format, self.plan.options);
+        let deferred_handler = self.plan.deferred_handler;
         self.asm.store(Size::D, Reg::R10, CONTEXT, Reg::R1);
         let (skip, leave) = (self.labels.skip, self.labels.leave);
-        let mut prologue =
-            Prologue { asm: self.asm, options, skip, leave, btf, at: self.hook.at, format, wanted: &wanted, input };
+        let mut prologue = Prologue {
+            asm: self.asm,
+            options,
+            skip,
+            leave,
+            btf,
+            at: self.hook.at,
+            format,
+            wanted: &wanted,
+            input,
+            deferred_handler,
+        };
         filter(&mut prologue, self.hook, self.plan.only_pid)?;
+        self.begin_measuring();
         self.take_state(number, hooks);
         self.stamp(&wanted);
         self.asm.mov(Reg::R6, Reg::R9);
         self.asm.alu64(Alu::Add, Reg::R6, placements.first().map_or(state::HEADER, |placement| placement.frame) as i32);
-        let mut prologue =
-            Prologue { asm: self.asm, options, skip, leave, btf, at: self.hook.at, format, wanted: &wanted, input };
+        let mut prologue = Prologue {
+            asm: self.asm,
+            options,
+            skip,
+            leave,
+            btf,
+            at: self.hook.at,
+            format,
+            wanted: &wanted,
+            input,
+            deferred_handler,
+        };
         if let Some(make) = self.hook.make {
             make(&mut prologue)?;
         }
@@ -162,6 +218,24 @@ impl Build<'_, '_> {
         self.stages(&placements, Place { offset: input as i16, bytes: format.size });
         self.emit_exits();
         Ok(())
+    }
+
+    /// Stores the time, if run times are measured. Events of other processes have left already.
+    fn begin_measuring(&mut self) {
+        if self.plan.measured {
+            self.asm.call(helper::KTIME_GET_NS);
+            self.asm.store(Size::D, Reg::R10, BEGAN, Reg::R0);
+        }
+    }
+
+    /// Adds the time since [`Build::begin_measuring`] to the run time.
+    fn end_measuring(&mut self) {
+        if self.plan.measured {
+            self.asm.call(helper::KTIME_GET_NS);
+            self.asm.load(Size::D, Reg::R1, Reg::R10, BEGAN);
+            self.asm.alu64(Alu::Sub, Reg::R0, Reg::R1);
+            self.asm.atomic_add(Size::D, Reg::R9, state::RUN_NS, Reg::R0);
+        }
     }
 
     /// r9 = the state entry of this CPU and hook; for an exclusive handler the only entry, locked.
@@ -249,6 +323,11 @@ impl Build<'_, '_> {
         self.asm.bind(exits.fault);
         self.asm.store(Size::D, Reg::R9, state::LAST_FAULT, Reg::R0);
         count(self.asm, state::FAULTS);
+        if self.plan.passes_unchanged(program) {
+            let layout = &placement.layout;
+            let (to, from) = ((Reg::R6, layout.output as i16), (Reg::R6, layout.input as i16));
+            delivery::copy(self.asm, to, from, layout.output_bytes);
+        }
         self.asm.jump(if self.plan.fault_passes { goes_on } else { self.labels.block });
         self.asm.bind(exits.done);
         self.asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.block);
@@ -261,20 +340,27 @@ impl Build<'_, '_> {
         let labels = self.labels;
         self.asm.bind(labels.pass);
         count(self.asm, state::PASSED);
+        self.end_measuring();
         self.release_lock();
         self.result(go_on);
         self.asm.bind(labels.block);
         count(self.asm, state::BLOCKED);
+        self.end_measuring();
         self.release_lock();
         self.result(stop);
         self.asm.bind(labels.busy);
         self.asm.mov(Reg::R0, 1);
         self.asm.atomic_add(Size::D, Reg::R9, state::CONTENDED, Reg::R0);
+        self.end_measuring();
         self.result(go_on);
         self.asm.bind(labels.leave);
         self.release_lock();
         self.asm.bind(labels.skip);
         self.result(go_on);
+        if let Some(Shared { number, maps }) = self.shared {
+            self.asm.bind(labels.end);
+            shared::go_to_next(self.asm, maps, number);
+        }
     }
 
     fn release_lock(&mut self) {
@@ -283,7 +369,11 @@ impl Build<'_, '_> {
         }
     }
 
+    /// Ends the program. At a tracepoint, the only kind of hook with shared programs, the result has no meaning.
     fn result(&mut self, value: i32) {
+        if self.shared.is_some() {
+            return self.asm.jump(self.labels.end);
+        }
         self.asm.mov(Reg::R0, value);
         self.asm.exit();
     }

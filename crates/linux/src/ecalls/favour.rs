@@ -156,6 +156,7 @@ mod tests {
             down: None,
             deadline: Some(Nanos::from_millis(5)),
             fault_passes: true,
+            measured: false,
         };
         kernel.install(&install).unwrap()
     }

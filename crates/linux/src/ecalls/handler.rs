@@ -1,20 +1,23 @@
 //! Installs a chain: turns a request into programs at their hooks, completely or not at all.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qfabric_ecode::bpf::Size;
 use qfabric_ecode::{Fault, Program};
 use qfabric_types::format::{Format, Kind as FieldKind};
 
-use super::assemble::{Placement, Plan, Stage};
+use super::assemble::{Placement, Plan, Shared, Stage};
+use super::deferred::{HANDLERS, Place};
 use super::delivery::{RECORD_HEADER, Target};
+use super::follow::Followed;
 use super::options::Options;
 use super::reads::InputUse;
 use super::services::{self, At, Hook, OptionSpec, Spec};
+use super::shared::{Seat, SharedHooks};
 use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
 use crate::bpf::{self, Btf, Link, LoadError, Loaded, Map, Mapping};
-use crate::interfaces;
 
 /// Attempts to take a lock that another CPU holds, about 20 µs; then the handler gives the event up and counts it.
 const SPINS: u64 = 1000;
@@ -24,12 +27,16 @@ const SPINS: u64 = 1000;
 pub struct Installed {
     // The links come first: a detached program no longer runs when its maps are freed.
     _links: Vec<Link>,
+    followed: Option<Arc<Followed>>,
+    _seats: Vec<Option<Seat>>,
     programs: Vec<Loaded>,
     program_ids: Vec<u32>,
     state: Mapping,
     entries: u32,
     entry_bytes: u32,
     _maps: Vec<Map>,
+    // After the links: a handler that still runs keeps its place.
+    _place: Option<Place>,
     _down: Option<DownMemory>,
 }
 
@@ -43,12 +50,12 @@ impl Installed {
             sum.faults += word(state::FAULTS);
             sum.dropped_memory += word(state::DROPPED_MEMORY);
             sum.dropped_ring += word(state::DROPPED_RING);
+            sum.run_ns += word(state::RUN_NS);
             sum.contended += word(state::CONTENDED);
             sum.last_fault = Fault::from_code(word(state::LAST_FAULT) as u32).or(sum.last_fault);
         }
         for info in self.programs.iter().filter_map(|program| program.info().ok()) {
             sum.contended += info.recursion_misses;
-            sum.run_ns += info.run_ns;
         }
         sum.events = sum.passed + sum.blocked + sum.contended;
         sum
@@ -64,14 +71,33 @@ impl Installed {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.verified_insns).sum()
     }
 
+    /// Run time of its programs in nanoseconds while [`super::Kernel::measure`] was on. A chain at a shared program
+    /// runs as a part of that program and shows 0 here.
+    pub fn kernels_run_ns(&self) -> u64 {
+        self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.run_ns).sum()
+    }
+
     /// Number of runs of its programs while [`super::Kernel::measure`] was on, including events that do not concern it.
     pub fn runs(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.runs).sum()
     }
 
+    /// The interfaces that the chain follows; `None`: its request named them, or its events are not packets.
+    pub fn followed(&self) -> Option<&Arc<Followed>> {
+        self.followed.as_ref()
+    }
+
     fn word(&self, entry: u32, at: i16) -> u64 {
         let offset = (entry * self.entry_bytes) as usize + at as usize;
         self.state.words(offset)[0].load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        if let Some(followed) = &self.followed {
+            followed.end();
+        }
     }
 }
 
@@ -81,6 +107,7 @@ pub(super) struct Installer<'a> {
     pub cpus: u32,
     pub spec: &'static Spec,
     pub request: &'a Install<'a>,
+    pub shared: &'a Arc<SharedHooks>,
 }
 
 impl Installer<'_> {
@@ -91,33 +118,63 @@ impl Installer<'_> {
         self.check_pid()?;
         let own = if self.request.down.is_none() { Some(system("memory_down", DownMemory::new())?) } else { None };
         let down = self.request.down.or(own.as_ref()).expect("given or made");
-        let mut fds = vec![down.fd(), down.fd()]; // the first is replaced by the state
+        let place = self.place(down)?;
+        // The first is replaced by the state; the third is used by handlers of deferred values only.
+        let mut fds = vec![down.fd(), down.fd(), place.as_ref().map_or(down.fd(), Place::fd)];
         let format = services::format_of(self.spec);
         let stages = self.stages(&format, &mut fds)?;
-        let hooks: Vec<&Hook> = self.spec.hooks.iter().filter(|hook| (hook.when)(&options)).collect();
-        let plan = self.plan(options, &format, &stages);
+        let hooks: Vec<&'static Hook> = self.spec.hooks.iter().filter(|hook| (hook.when)(&options)).collect();
+        let plan = self.plan(options, &format, &stages, place.as_ref());
         let (placements, entry_bytes) = plan.placements();
         let entries = if plan.exclusive { 1 } else { self.cpus * hooks.len() as u32 };
         let state = system("state", Map::array(entry_bytes, entries))?;
         let mapping = system("state", state.map((entries * entry_bytes) as usize))?;
         prepare(&mapping, &plan, &placements, entries, entry_bytes);
+        if let Some(place) = &place {
+            mapping.words(state::SERVICE as usize)[0].store(place.start.into(), Ordering::Relaxed);
+        }
         fds[0] = state.fd();
-        let programs = self.load(&plan, &hooks, &fds)?;
-        let links = self.attach(&programs, &hooks, options, &interfaces)?;
+        let seats = self.seats(&hooks);
+        let programs = self.load(&plan, &hooks, &seats, &fds)?;
+        let links = self.attach(&programs, &hooks, &seats, options, interfaces.as_deref().unwrap_or_default())?;
+        let followed = interfaces.is_none().then(|| self.follow(&programs)).transpose()?;
         let program_ids = programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id).collect();
         Ok(Installed {
             _links: links,
+            followed,
+            _seats: seats,
             programs,
             program_ids,
             state: mapping,
             entries,
             entry_bytes,
             _maps: vec![state],
+            _place: place,
             _down: own,
         })
     }
 
-    fn plan<'p>(&'p self, options: Options<'p>, format: &'p Format, stages: &'p [Stage<'p>]) -> Plan<'p> {
+    /// The place of a handler of deferred values among those of its session.
+    fn place(&self, down: &DownMemory) -> Result<Option<Place>, InstallError> {
+        if !self.spec.takes_deferred {
+            return Ok(None);
+        }
+        let full = || {
+            let why = format!(
+                "{HANDLERS} handlers of this connection take its deferred values, the limit; use another connection"
+            );
+            self.steps(why)
+        };
+        system("positions of handlers", Place::in_session(down))?.ok_or_else(full).map(Some)
+    }
+
+    fn plan<'p>(
+        &'p self,
+        options: Options<'p>,
+        format: &'p Format,
+        stages: &'p [Stage<'p>],
+        place: Option<&Place>,
+    ) -> Plan<'p> {
         let keeps = |stage: &Stage| matches!(stage, Stage::Run(program) if !program.statics.is_empty());
         Plan {
             spec: self.spec,
@@ -129,14 +186,30 @@ impl Installer<'_> {
             deadline_ns: self.request.deadline.map_or(0, |deadline| deadline.get()),
             fault_passes: self.request.fault_passes,
             exclusive: self.spec.exclusive || stages.iter().any(keeps),
+            measured: self.request.measured,
+            deferred_handler: place.map_or(0, |place| place.number),
         }
     }
 
-    fn load(&self, plan: &Plan, hooks: &[&Hook], fds: &[BorrowedFd]) -> Result<Vec<Loaded>, InstallError> {
-        let each = hooks.iter().zip(0..).map(|(hook, number)| {
-            let code = plan.assemble(self.btf, hook, number, hooks.len() as u32)?;
+    /// The places at shared programs, for a chain that receives the events of one process only.
+    fn seats(&self, hooks: &[&'static Hook]) -> Vec<Option<Seat>> {
+        let seat = |hook: &&'static Hook| self.shared.seat(self.btf, hook, self.request.only_pid?);
+        hooks.iter().map(seat).collect()
+    }
+
+    fn load(
+        &self,
+        plan: &Plan,
+        hooks: &[&Hook],
+        seats: &[Option<Seat>],
+        fds: &[BorrowedFd],
+    ) -> Result<Vec<Loaded>, InstallError> {
+        let each = hooks.iter().zip(seats).zip(0..).map(|((hook, seat), number)| {
+            let shared = seat.as_ref().map(|seat| Shared { number: seat.number, maps: fds.len() as u32 });
+            let code = plan.assemble(self.btf, hook, (number, hooks.len() as u32), shared)?;
             let kind = self.kind(hook.at)?;
-            bpf::Program { kind, code, maps: fds }.load().map_err(refused)
+            let maps = [fds, seat.as_ref().map(Seat::fds).as_ref().map_or(&[][..], |fds| fds)].concat();
+            bpf::Program { kind, code, maps: &maps }.load().map_err(refused)
         });
         each.collect()
     }
@@ -156,11 +229,16 @@ impl Installer<'_> {
         &self,
         programs: &[Loaded],
         hooks: &[&Hook],
+        seats: &[Option<Seat>],
         options: Options,
         interfaces: &[u32],
     ) -> Result<Vec<Link>, InstallError> {
         let mut links = Vec::new();
-        for (program, hook) in programs.iter().zip(hooks) {
+        for ((program, hook), seat) in programs.iter().zip(hooks).zip(seats) {
+            if let Some(seat) = seat {
+                system("adding to the shared program", seat.connect(program))?;
+                continue;
+            }
             match hook.at {
                 At::Tracepoint(_) => links.push(system("attaching to the tracepoint", program.attach_tracepoint())?),
                 At::Timer => {
@@ -177,7 +255,8 @@ impl Installer<'_> {
         Ok(links)
     }
 
-    fn interfaces(&self, options: Options) -> Result<Vec<u32>, InstallError> {
+    /// The interfaces that the request names. `None`: the chain follows all interfaces that are up.
+    fn interfaces(&self, options: Options) -> Result<Option<Vec<u32>>, InstallError> {
         let number = |name: &str| {
             let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
                 .map_err(|error| InstallError::System { what: "looking for the interface", error: error.into() })?;
@@ -190,14 +269,17 @@ impl Installer<'_> {
         };
         let takes = |option: &OptionSpec| option.name == "interface";
         match options.interfaces() {
-            None if self.spec.options.iter().any(takes) => self.interfaces_up()?.iter().map(|n| number(n)).collect(),
-            names => names.unwrap_or_default().into_iter().map(number).collect(),
+            None if self.spec.options.iter().any(takes) => Ok(None),
+            names => names.unwrap_or_default().into_iter().map(number).collect::<Result<_, _>>().map(Some),
         }
     }
 
-    fn interfaces_up(&self) -> Result<Vec<String>, InstallError> {
-        let present = system("looking for the interfaces", interfaces::present())?;
-        Ok(present.into_iter().filter(|interface| interface.is_up).map(|interface| interface.name).collect())
+    /// Attaches the programs to the interfaces that are up.
+    fn follow(&self, programs: &[Loaded]) -> Result<Arc<Followed>, InstallError> {
+        let programs = programs.iter().map(Loaded::try_clone).collect::<Result<_, _>>();
+        let followed = Followed::new(system("following the interfaces", programs)?);
+        system("attaching to the interfaces", followed.attach_new())?;
+        Ok(followed)
     }
 
     fn check_pid(&self) -> Result<(), InstallError> {

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::handler::Installer;
 use super::services::{self, Spec};
+use super::shared::SharedHooks;
 use super::{Install, InstallError, Installed, Service, Unsupported};
 use crate::bpf::{self, Btf};
 use crate::files;
@@ -15,6 +17,7 @@ pub struct Kernel {
     services: Vec<Service>,
     btf: Btf,
     cpus: u32,
+    shared: Arc<SharedHooks>,
 }
 
 impl Kernel {
@@ -23,7 +26,7 @@ impl Kernel {
         let btf = Btf::vmlinux().map_err(no_btf)?;
         bpf::probe().map_err(no_bpf)?;
         let list = services::ALL.iter().map(|spec| services::describe(spec, services::check(spec, &btf).err()));
-        Ok(Kernel { services: list.collect(), btf, cpus: possible_cpus() })
+        Ok(Kernel { services: list.collect(), btf, cpus: possible_cpus(), shared: Arc::default() })
     }
 
     /// All services with `why` as the reason for which none is available, for a kernel that cannot be opened.
@@ -43,10 +46,16 @@ impl Kernel {
     /// Installs a chain of steps at a service, completely or not at all. Dropping the returned value removes the chain.
     pub fn install(&self, request: &Install) -> Result<Installed, InstallError> {
         let spec = self.available(request.service)?;
-        Installer { btf: &self.btf, cpus: self.cpus, spec, request }.install()
+        Installer { btf: &self.btf, cpus: self.cpus, spec, request, shared: &self.shared }.install()
     }
 
-    /// The kernel measures run times while this descriptor is open (costs about 20 ns per event, system-wide).
+    /// The kernel's ids of the programs that handlers share: one for each hook, or a few.
+    pub fn shared_program_ids(&self) -> Vec<u32> {
+        self.shared.program_ids()
+    }
+
+    /// The kernel measures run times of all programs of the host while this descriptor is open; it costs about 20 ns
+    /// for each run ([`Installed::kernels_run_ns`]).
     pub fn measure(&self) -> io::Result<OwnedFd> {
         bpf::enable_stats()
     }

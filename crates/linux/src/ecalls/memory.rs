@@ -3,11 +3,13 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
 
 use qfabric_ecode::bpf::{Alu, Asm, Reg, Size};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader, UpParts};
 
+use super::deferred::Positions;
 use super::delivery::{Place, Target, private};
 use super::state;
 use super::wake::Wake;
@@ -141,14 +143,26 @@ const SPINS: u64 = 100_000;
 #[derive(Debug)]
 pub struct DownMemory {
     map: Map,
-    mapping: Mapping,
+    area: Arc<DownArea>,
+    /// Created for the first handler of deferred values.
+    positions: OnceLock<Arc<Positions>>,
+}
+
+/// The area, mapped in this process.
+#[derive(Debug)]
+pub(super) struct DownArea(Mapping);
+
+impl DownArea {
+    pub(super) fn down(&self) -> &Down {
+        self.0.head()
+    }
 }
 
 impl DownMemory {
     pub fn new() -> io::Result<DownMemory> {
         let map = Map::array(size_of::<Down>() as u32, 1)?;
-        let mapping = map.map(size_of::<Down>())?;
-        Ok(DownMemory { map, mapping })
+        let area = Arc::new(DownArea(map.map(size_of::<Down>())?));
+        Ok(DownMemory { map, area, positions: OnceLock::new() })
     }
 
     /// The area. Map it shared for reading and writing, `size_of::<Down>()` from offset 0.
@@ -158,6 +172,19 @@ impl DownMemory {
 
     /// The attributes, mapped in this process.
     pub fn down(&self) -> &Down {
-        self.mapping.head()
+        self.area.down()
+    }
+
+    pub(super) fn area(&self) -> Arc<DownArea> {
+        self.area.clone()
+    }
+
+    /// The positions of the handlers of deferred values.
+    pub(super) fn positions(&self) -> io::Result<Arc<Positions>> {
+        if let Some(positions) = self.positions.get() {
+            return Ok(positions.clone());
+        }
+        let fresh = Arc::new(Positions::new()?);
+        Ok(self.positions.get_or_init(|| fresh).clone())
     }
 }

@@ -23,9 +23,11 @@ use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
 
 mod assemble;
+mod deferred;
 mod delivery;
 mod engine;
 mod favour;
+mod follow;
 mod handler;
 mod kernel;
 mod memory;
@@ -33,6 +35,7 @@ mod options;
 mod reads;
 mod ring;
 pub mod services;
+mod shared;
 mod signal;
 mod socket;
 mod source;
@@ -41,6 +44,7 @@ mod wake;
 
 pub use engine::KernelEngine;
 pub use favour::Aim;
+pub use follow::Followed;
 pub use handler::Installed;
 pub use kernel::Kernel;
 pub use memory::{DownMemory, UpMemory};
@@ -103,8 +107,11 @@ pub struct Install<'a> {
     pub down: Option<&'a DownMemory>,
     /// Time for which an event is useful; `None`: without limit.
     pub deadline: Option<Nanos>,
-    /// `true`: after a fault the event passes on as the handler left it. `false`: the event is blocked.
+    /// `true`: after a fault the unchanged event passes on; if the handler changes the event's format, the output passes
+    /// on as the handler left it. `false`: the event is blocked.
     pub fault_passes: bool,
+    /// Measures the run time of the handlers ([`Counters::run_ns`]), which costs two readings of the clock per event.
+    pub measured: bool,
 }
 
 /// Why a chain was not installed. Nothing was changed.
@@ -202,7 +209,7 @@ pub struct Counters {
     /// Events that were given up because the handler was busy: another CPU held its lock too long, or the event
     /// interrupted the same handler on the same CPU.
     pub contended: u64,
-    /// Run time in nanoseconds while [`Kernel::measure`] is on, else 0.
+    /// Run time in nanoseconds, of events that concern the chain; 0 if it is not measured ([`Install::measured`]).
     pub run_ns: u64,
 }
 

@@ -44,6 +44,11 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
+    /// No options.
+    pub(super) fn none(empty: &'a BTreeMap<String, String>) -> Options<'a> {
+        Options { given: empty }
+    }
+
     pub(super) fn is(self, name: &str, value: &str) -> bool {
         self.given.get(name).is_some_and(|given| given == value)
     }

@@ -20,7 +20,9 @@ pub(super) mod helper {
     pub(crate) const MAP_LOOKUP_ELEM: i32 = 1;
     pub(crate) const KTIME_GET_NS: i32 = 5;
     pub(crate) const GET_SMP_PROCESSOR_ID: i32 = 8;
+    pub(crate) const TAIL_CALL: i32 = 12;
     pub(crate) const GET_CURRENT_PID_TGID: i32 = 14;
+    pub(crate) const GET_SOCKET_COOKIE: i32 = 46;
     pub(crate) const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
     pub(crate) const SK_RELEASE: i32 = 86;
     pub(crate) const SKC_LOOKUP_TCP: i32 = 99;
@@ -36,6 +38,8 @@ pub(super) mod helper {
 pub(super) const STATE: u32 = 0;
 /// Map number of the session's memory_down.
 pub(super) const DOWN: u32 = 1;
+/// Map number of the positions of the session's handlers of deferred values ([`super::deferred`]).
+pub(super) const POSITIONS: u32 = 2;
 /// Stack offset of the hook's context.
 pub(super) const CONTEXT: i16 = -8;
 
@@ -125,6 +129,8 @@ pub(super) struct Prologue<'a> {
     pub(super) wanted: &'a BTreeSet<String>,
     /// Offset of the event from r6.
     pub(super) input: u32,
+    /// Number of this handler among the session's handlers of deferred values.
+    pub(super) deferred_handler: usize,
 }
 
 impl Prologue<'_> {
@@ -155,6 +161,22 @@ impl Prologue<'_> {
     /// Loads into `dst` a member of the structure that an argument points to.
     pub(super) fn load_path(&mut self, dst: Reg, number: u8, path: &'static str) -> Result<(), Unsupported> {
         let steps = Source::Path(number, path).resolve(self.at, self.btf)?;
+        self.load_argument(dst, number);
+        self.follow(dst, dst, &steps);
+        Ok(())
+    }
+
+    /// Loads into `dst` 32 bits at `offset` of a member of the structure that an argument points to.
+    pub(super) fn load_word_of_path(
+        &mut self,
+        dst: Reg,
+        number: u8,
+        path: &'static str,
+        offset: i16,
+    ) -> Result<(), Unsupported> {
+        let mut steps = Source::Path(number, path).resolve(self.at, self.btf)?;
+        let (last, size) = steps.last_mut().expect("a path has a member");
+        (*last, *size) = (last.wrapping_add_signed(offset.into()), Size::W);
         self.load_argument(dst, number);
         self.follow(dst, dst, &steps);
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0 lock │ 8 passed │ 16 blocked │ 24 faults │ 32 last fault │ 40 dropped memory │ 48 dropped ring
-//! 56 contended │ 64 service's own word │ 72 spins │ 80 time │ 88 deadline │ 128 frames and statics
+//! 56 contended │ 64 service's own word │ 72 spins │ 80 time │ 88 deadline │ 96 run time │ 128 frames and statics
 //! ```
 //! The owner maps the state and reads the counters without stopping the handlers. Offsets in bytes from register r9.
 
@@ -25,5 +25,7 @@ pub(super) const SPINS: i16 = 72;
 pub(super) const TIME: i16 = 80;
 /// Time until which the event is useful; 0: without limit.
 pub(super) const DEADLINE: i16 = 88;
+/// Run time of measured handlers, in ns.
+pub(super) const RUN_NS: i16 = 96;
 /// Bytes before the frames.
 pub(super) const HEADER: u32 = 128;

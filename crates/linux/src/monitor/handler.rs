@@ -63,6 +63,7 @@ impl Handler {
             down: Some(&down),
             deadline: None,
             fault_passes: true,
+            measured: false,
         };
         Ok(Handler { installed: kernel.install(&request)?, down, word })
     }

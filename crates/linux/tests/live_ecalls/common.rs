@@ -24,13 +24,14 @@ pub(crate) struct Request {
     pub pid: Option<i32>,
     pub deadline: Option<Nanos>,
     pub fault_passes: bool,
+    pub measured: bool,
     pub limits: Limits,
 }
 
 impl Request {
     pub(crate) fn of(service: &'static str) -> Request {
         let (options, limits) = (BTreeMap::new(), Limits::default());
-        Request { service, options, pid: None, deadline: None, fault_passes: true, limits }
+        Request { service, options, pid: None, deadline: None, fault_passes: true, measured: false, limits }
     }
 
     pub(crate) fn with(service: &'static str, options: &[(&str, &str)]) -> Request {
@@ -56,6 +57,7 @@ impl Request {
             down,
             deadline: self.deadline,
             fault_passes: self.fault_passes,
+            measured: self.measured,
         })
     }
 

@@ -153,6 +153,22 @@ fn a_fault_is_counted_with_its_line_and_takes_the_policy() {
 }
 
 #[test]
+fn a_fault_passes_the_event_as_it_was_before_the_handler() {
+    let Some(kernel) = kernel() else { return };
+    let ask = Request::of("sched.wakeup").own();
+    let program =
+        ask.program(&kernel, "output = input; output.pid = 7; output.tid = 8; return 1 / (input.cpu - input.cpu);");
+    let format = &kernel.service("sched.wakeup").unwrap().format;
+    let memory = up(format);
+    let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
+    let _installed = ask.install(&kernel, &steps, None).unwrap();
+    nap();
+    let data = event(&memory);
+    assert_eq!(number(format, &data, "pid"), i64::from(own_pid()));
+    assert!(number(format, &data, "tid") >= i64::from(own_pid()) && number(format, &data, "time") > 0);
+}
+
+#[test]
 fn a_sleeping_reader_is_woken_once() {
     let Some(kernel) = kernel() else { return };
     let ask = Request::with("timer", &[("period", "20ms")]);

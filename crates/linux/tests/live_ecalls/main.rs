@@ -4,3 +4,4 @@ mod common;
 mod delivery;
 mod pressure;
 mod services;
+mod shared;

@@ -132,6 +132,85 @@ fn a_syn_shows_the_queues_and_can_be_dropped() {
     connect().unwrap();
 }
 
+/// The server closes first, so its side of the connection stays in TIME_WAIT, and the client uses the same port again.
+#[test]
+fn a_connection_that_takes_the_place_of_a_closed_one_is_an_event() {
+    const CONNECTIONS: usize = 5;
+    let Some(kernel) = kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = listener.local_addr().unwrap().to_string();
+    let ask = Request::with("tcp.accept", &[("interface", "lo"), ("listen", &listen)]);
+    let format = &kernel.service("tcp.accept").unwrap().format;
+    let memory = up(format);
+    let _installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
+    let mut port = 0;
+    for _ in 0..CONNECTIONS {
+        let mut client = client_at(port, listener.local_addr().unwrap());
+        port = client.local_addr().unwrap().port();
+        drop(listener.accept().unwrap());
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "the server has closed");
+        drop(client);
+        std::thread::sleep(Duration::from_millis(20)); // TCP's time stamps have ticks of a millisecond
+    }
+    let ports: Vec<_> = (0..CONNECTIONS).map(|_| number(format, &event(&memory), "source_port")).collect();
+    assert_eq!(ports, [i64::from(port); CONNECTIONS]);
+}
+
+/// A connection from this port; 0: any port.
+fn client_at(port: u16, to: std::net::SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_reuseaddr(&client, true).unwrap();
+    bind(&client, &std::net::SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    connect(&client, &to).unwrap();
+    client.into()
+}
+
+/// Other servers have the same port: at another address, and in another network namespace.
+#[test]
+fn only_connections_of_the_named_address_in_this_namespace_are_events() {
+    let Some(kernel) = kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = address.port();
+    let other = TcpListener::bind(("127.0.0.2", port)).unwrap();
+    let ask = Request::with("tcp.state", &[("listen", &address.to_string())]);
+    let format = &kernel.service("tcp.state").unwrap().format;
+    let memory = up(format);
+    let _installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
+    drop(TcpStream::connect(other.local_addr().unwrap()).unwrap());
+    if qfabric_linux::namespace::may_make() {
+        let elsewhere = qfabric_linux::namespace::Namespace::new().unwrap();
+        elsewhere
+            .inside(|| drop(TcpListener::bind(address).map(|_here| TcpStream::connect(address).unwrap()).unwrap()))
+            .unwrap();
+    }
+    let client = TcpStream::connect(address).unwrap();
+    let own = i64::from(client.local_addr().unwrap().port());
+    let first = event(&memory);
+    assert_eq!((number(format, &first, "local"), number(format, &first, "peer_port")), (0x7f00_0001, own));
+}
+
+#[test]
+fn packets_of_an_interface_that_comes_up_later_are_events() {
+    const NEAR: &str = "qf-follow0";
+    let Some(kernel) = kernel() else { return };
+    let ip = |words: &str| Command::new("ip").args(words.split(' ')).status().is_ok_and(|status| status.success());
+    let ask = Request::of("net.tx");
+    let program = ask.program(&kernel, "attr.seen += 1; return 1;");
+    let installed = ask.install(&kernel, &[Step::Handler(&program)], None).unwrap();
+    let followed = installed.followed().unwrap();
+    if !ip(&format!("link add {NEAR} type veth peer name qf-follow1")) {
+        return qfabric_linux::testing::skip("this process cannot make interfaces");
+    }
+    assert!(!followed.attach_new().unwrap().contains(&NEAR.to_owned()), "the interface is not up yet");
+    assert!(ip(&format!("link set {NEAR} up")));
+    let names = followed.attach_new().unwrap();
+    let again = followed.attach_new().unwrap();
+    ip(&format!("link del {NEAR}"));
+    assert!(names.contains(&NEAR.to_owned()) && !again.contains(&NEAR.to_owned()), "{names:?}, then {again:?}");
+}
+
 #[test]
 fn connection_states_and_socket_readiness_are_events() {
     let Some(kernel) = kernel() else { return };
@@ -151,8 +230,49 @@ fn connection_states_and_socket_readiness_are_events() {
     drop(client);
     let reached: Vec<_> = (0..2).map(|_| number(&format("tcp.state"), &event(&states), "state")).collect();
     assert_eq!(reached[0], 3, "SYN_RECV of the new connection");
-    let why: Vec<_> = (0..3).map(|_| number(&format("sock.ready"), &event(&ready), "why")).collect();
-    assert_eq!(why, [1, 1, 2], "a connection, its data, its end");
+    let format = format("sock.ready");
+    let events: Vec<_> = (0..3).map(|_| event(&ready)).collect();
+    let of = |name| events.iter().map(|data| number(&format, data, name)).collect::<Vec<_>>();
+    assert_eq!(of("why"), [1, 1, 2], "a connection, its data, its end");
+    let ids = [cookie(&listener), cookie(&server), cookie(&server)];
+    assert_eq!(of("socket"), ids, "ids that applications can ask for, not addresses of the kernel");
+}
+
+fn cookie(socket: impl std::os::fd::AsFd) -> i64 {
+    rustix::net::sockopt::socket_cookie(socket).unwrap() as i64
+}
+
+/// One handler takes a batch at each system call, the other every 2 ms, and the application defers without a pause.
+#[test]
+fn two_handlers_of_a_session_take_every_deferred_value() {
+    const VALUES: i64 = 1_000;
+    let Some(kernel) = kernel() else { return };
+    let down = DownMemory::new().unwrap();
+    let ask = |options: &[(&str, &str)], attribute: &str| {
+        let ask = Request::with("app.deferred", options).own();
+        let text = format!("for (int i = 0; i < input.count; i++) attr.{attribute} += input.value[i]; return 1;");
+        let program = ask.program(&kernel, &text);
+        ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap()
+    };
+    let fast = ask(&[("when", "syscall")], "seen");
+    let slow = ask(&[("when", "delay"), ("delay", "2ms")], "limit");
+    let mut refused = 0;
+    for value in 1..=VALUES {
+        while down.down().defer(value).is_err() {
+            refused += 1;
+            nap();
+        }
+        let _ = rustix::process::getppid();
+    }
+    (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+    let sums = [0, 1].map(|number| down.down().attribute(number));
+    assert_eq!(sums, [VALUES * (VALUES + 1) / 2; 2], "{refused} times full");
+    // Without the slow handler its place is not waited for.
+    (1..=60).for_each(|value| down.down().defer(value).unwrap());
+    drop(slow);
+    (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+    assert_eq!(down.down().deferred(), 0);
+    drop(fast);
 }
 
 #[test]

@@ -21,9 +21,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Owner;
 use crate::format::Format;
 pub use crate::memory::Layout;
+use crate::{Owner, Share};
 
 /// The number of a connection to `ecalls.sock`. When the connection ends, the daemon removes everything requested
 /// through it.
@@ -392,9 +392,21 @@ pub struct SubscriptionCounters {
     pub dropped_signals: u64,
     /// Events dropped because another CPU was in the handler for too long.
     pub contended: u64,
+    /// Calls of its handlers, in the kernel and in the daemon. A chain in the kernel counts as one call.
+    pub calls: u64,
     /// CPU time of its handlers, in nanoseconds. In the kernel it is counted only since a user other than root has
     /// a handler there.
     pub run_ns: u64,
+}
+
+/// The CPU time of all handlers of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserBudget {
+    /// Largest share of one CPU (`ecalls.max_cpu_per_user`). Above it the handler that took most is suspended.
+    pub limit: Share,
+    /// The share that the user's handlers took in the last complete second.
+    pub used: Share,
 }
 
 /// A subscription and its state.
@@ -434,6 +446,12 @@ pub struct SubscriptionInfo {
     pub instructions: u64,
     /// The state of the subscription.
     pub state: State,
+    /// Whether the service has suspended its handlers; `state` says why. They run again after a new installation.
+    #[serde(default)]
+    pub suspended: bool,
+    /// The CPU time of all handlers of the owner; absent for root, who has no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<UserBudget>,
     /// Counts since its start.
     pub counters: SubscriptionCounters,
     /// Time from the request to the complete installation, in microseconds.

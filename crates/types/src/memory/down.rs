@@ -59,6 +59,23 @@ impl Down {
         Ok(())
     }
 
+    /// Number of values that were deferred so far, modulo 2^32.
+    pub fn queued(&self) -> u32 {
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// Number of values that all handlers have taken, modulo 2^32.
+    pub fn taken(&self) -> u32 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// All handlers have taken the first `upto` values. Does nothing if more of them were taken already.
+    pub fn take(&self, upto: u32) {
+        let behind = |taken: u32| (1..=DEFERRED as u32).contains(&upto.wrapping_sub(taken)).then_some(upto);
+        // Fails if more of them were taken already.
+        let _ = self.tail.fetch_update(Ordering::AcqRel, Ordering::Acquire, behind);
+    }
+
     /// Number of waiting deferred values.
     pub fn deferred(&self) -> u32 {
         self.head.load(Ordering::Relaxed).wrapping_sub(self.tail.load(Ordering::Acquire))
@@ -100,7 +117,9 @@ mod tests {
         let down = down();
         (0..DEFERRED as i64).for_each(|value| down.defer(value).unwrap());
         assert_eq!((down.defer(1), down.deferred()), (Err(DeferredFull), 64));
-        down.tail.store(16, Ordering::Relaxed);
+        down.take(16);
         assert_eq!((down.defer(1), down.deferred()), (Ok(()), 49));
+        down.take(15);
+        assert_eq!((down.queued(), down.taken()), (65, 16), "values are not given back");
     }
 }

@@ -6,9 +6,10 @@ use qfabric_types::format::Scalar;
 use qfabric_types::memory::{BATCH, DEFERRED, Down};
 
 use super::super::Unsupported;
+use super::super::deferred::{HANDLERS, position_of};
 use super::super::options::Options;
 use super::super::source::Source::{Made, Now, Path, Tgid};
-use super::super::source::{DOWN, Prologue};
+use super::super::source::{DOWN, POSITIONS, Prologue};
 use super::super::state;
 use super::{At, Field, Hook, OptionSpec, Spec};
 
@@ -60,6 +61,7 @@ pub(super) static SPEC: Spec = Spec {
     verdict: None,
     exclusive: true,
     needs_pid: true,
+    takes_deferred: true,
 };
 
 const SOURCES: &[super::super::source::Source] = &[Made, Made, Now];
@@ -97,8 +99,54 @@ fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
         oldest_first(p)
     }
     p.asm.store(Size::W, Reg::R9, state::SERVICE, Reg::R7);
-    p.asm.store(Size::W, Reg::R8, Down::TAIL as i16, Reg::R7);
+    give_back(p);
     Ok(())
+}
+
+/// Publishes the handler's position r7, and gives back the places of the values that all handlers have taken. The
+/// exchange is a full fence: of two handlers at the same time, the later one sees both positions.
+fn give_back(p: &mut Prologue) {
+    let own = p.deferred_handler;
+    p.asm.lddw_map_value(Reg::R2, POSITIONS, position_of(own));
+    p.asm.mov(Reg::R1, Reg::R7);
+    p.asm.atomic_xchg(Size::D, Reg::R2, 0, Reg::R1);
+    p.asm.lddw_map_value(Reg::R2, POSITIONS, 0);
+    p.asm.load(Size::D, Reg::R3, Reg::R2, 0);
+    // r5 = the number of values that the slowest handler has not taken.
+    p.asm.load(Size::W, Reg::R4, Reg::R8, Down::HEAD as i16);
+    p.asm.mov(Reg::R5, Reg::R4);
+    p.asm.alu32(Alu::Sub, Reg::R5, Reg::R7);
+    for other in (0..HANDLERS).filter(|number| *number != own) {
+        let next = p.asm.label();
+        p.asm.mov(Reg::R1, Reg::R3);
+        p.asm.alu64(Alu::And, Reg::R1, 1 << other);
+        p.asm.jump_if(Jmp::Eq, Reg::R1, 0, next);
+        p.asm.load(Size::W, Reg::R1, Reg::R2, position_of(other) as i16);
+        p.asm.mov(Reg::R0, Reg::R4);
+        p.asm.alu32(Alu::Sub, Reg::R0, Reg::R1);
+        p.asm.jump_if(Jmp::Le, Reg::R0, Reg::R5, next);
+        p.asm.jump_if(Jmp::Gt, Reg::R0, DEFERRED as i32, next);
+        p.asm.mov(Reg::R5, Reg::R0);
+        p.asm.bind(next);
+    }
+    p.asm.alu32(Alu::Sub, Reg::R4, Reg::R5);
+    advance(p);
+}
+
+/// Increases the number of taken values to r4. Each failure means that another handler has increased it.
+fn advance(p: &mut Prologue) {
+    let done = p.asm.label();
+    for _ in 0..HANDLERS {
+        p.asm.load(Size::W, Reg::R0, Reg::R8, Down::TAIL as i16);
+        p.asm.mov(Reg::R1, Reg::R4);
+        p.asm.alu32(Alu::Sub, Reg::R1, Reg::R0);
+        p.asm.jump_if(Jmp::Eq, Reg::R1, 0, done);
+        p.asm.jump_if(Jmp::Gt, Reg::R1, i32::MAX, done);
+        p.asm.mov(Reg::R2, Reg::R0);
+        p.asm.atomic_cmpxchg(Size::W, Reg::R8, Down::TAIL as i16, Reg::R4);
+        p.asm.jump_if32(Jmp::Eq, Reg::R0, Reg::R2, done);
+    }
+    p.asm.bind(done);
 }
 
 fn latest(p: &mut Prologue) {

@@ -11,6 +11,7 @@ use super::source::{Prologue, Source};
 use crate::bpf::{Btf, SkbSide};
 
 mod app_deferred;
+mod listener;
 mod mem_pressure;
 mod net;
 mod packet;
@@ -93,6 +94,8 @@ pub(super) struct Spec {
     pub exclusive: bool,
     /// True if the request must name a process.
     pub needs_pid: bool,
+    /// True if its handlers take the deferred values of a session.
+    pub takes_deferred: bool,
 }
 
 impl Spec {
@@ -105,6 +108,7 @@ impl Spec {
         verdict: None,
         exclusive: false,
         needs_pid: false,
+        takes_deferred: false,
     };
 }
 

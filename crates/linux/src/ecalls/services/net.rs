@@ -39,7 +39,7 @@ const FIELDS: &[Field] = &[
 const OPTIONS: &[OptionSpec] = &[
     OptionSpec::optional(
         "interface",
-        "name of the interface, such as eth0; several names separated by commas; default: all interfaces that are up",
+        "name of the interface, such as eth0; several names separated by commas; default: all interfaces, as soon as they are up",
     ),
     OptionSpec::optional("drop", "yes: a verdict 0 drops the packet; no (default): it only ends the chain"),
 ];

@@ -4,9 +4,9 @@ use qfabric_ecode::bpf::{Jmp, Reg, Size};
 use qfabric_types::format::Scalar;
 
 use super::super::Unsupported;
-use super::super::source::Prologue;
 use super::super::source::Source::{Made, Now, Number, Path};
-use super::{Field, Hook, OptionSpec, Spec};
+use super::super::source::{Prologue, helper};
+use super::{Field, Hook, OptionSpec, Spec, listener};
 
 const CLOSE: i32 = 7;
 const CLOSE_WAIT: i32 = 8;
@@ -16,7 +16,7 @@ pub(super) static SPEC: Spec = Spec {
     about: "a socket has data to read or a connection to accept, or its peer closed it",
     fields: &[
         Field::one("time", Scalar::U64, "ns of CLOCK_MONOTONIC"),
-        Field::one("socket", Scalar::U64, "id of the socket (its kernel address, unique while it lives)"),
+        Field::one("socket", Scalar::U64, "id of the socket, as getsockopt(SO_COOKIE) returns it"),
         Field::one("why", Scalar::I32, "the reason: 1 data or connection, 2 closed by the peer"),
         Field::one("family", Scalar::U16, "1 Unix, 2 IPv4, 10 IPv6"),
         Field::one("protocol", Scalar::U16, "6 TCP, 17 UDP"),
@@ -24,10 +24,10 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("peer_port", Scalar::U16, "port of the peer"),
         Field::one("backlog", Scalar::U32, "connections that wait to be accepted, for a listening socket"),
     ],
-    options: &[OptionSpec::optional("listen", "[address]:port: only sockets with this local port")],
+    options: &[OptionSpec::optional("listen", "[address]:port: only sockets with this local port and address")],
     hooks: &[
         Hook {
-            before: Some(of_the_port),
+            before: Some(listener::only),
             make: Some(socket),
             ..Hook::tracepoint(
                 "sk_data_ready",
@@ -64,28 +64,20 @@ pub(super) static SPEC: Spec = Spec {
     ..Spec::NEW
 };
 
-fn of_the_port(p: &mut Prologue) -> Result<(), Unsupported> {
-    if let Some(listen) = p.options.listen() {
-        p.load_path(Reg::R1, 0, "__sk_common.skc_num")?;
-        let skip = p.skip;
-        p.asm.jump_if(Jmp::Ne, Reg::R1, i32::from(listen.port), skip);
-    }
-    Ok(())
-}
-
 fn closed(p: &mut Prologue) -> Result<(), Unsupported> {
     let (closed, skip) = (p.asm.label(), p.skip);
     p.load_argument(Reg::R1, 2);
     p.asm.jump_if(Jmp::Eq, Reg::R1, CLOSE_WAIT, closed);
     p.asm.jump_if(Jmp::Ne, Reg::R1, CLOSE, skip);
     p.asm.bind(closed);
-    of_the_port(p)
+    listener::only(p)
 }
 
 fn socket(p: &mut Prologue) -> Result<(), Unsupported> {
     if let Some(at) = p.wanted("socket") {
         p.load_argument(Reg::R1, 0);
-        p.asm.store(Size::D, Reg::R6, at, Reg::R1);
+        p.asm.call(helper::GET_SOCKET_COOKIE);
+        p.asm.store(Size::D, Reg::R6, at, Reg::R0);
     }
     if let Some(at) = p.wanted("peer_port") {
         p.load_path(Reg::R1, 0, "__sk_common.skc_dport")?;

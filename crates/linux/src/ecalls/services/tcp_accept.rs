@@ -19,7 +19,10 @@ use crate::bpf::SkbSide;
 const TCP: i32 = 6;
 const SYN: i32 = 0x02;
 const ACK: i32 = 0x10;
+const TIME_WAIT: i32 = 6;
 const LISTEN: i32 = 10;
+/// Offset of `state` in `struct bpf_sock`.
+const STATE_OF_SOCKET: i16 = 72;
 
 pub(super) static SPEC: Spec = Spec {
     name: "tcp.accept",
@@ -39,7 +42,7 @@ pub(super) static SPEC: Spec = Spec {
         OptionSpec::required("listen", "[address]:port of the listening socket"),
         OptionSpec::optional(
             "interface",
-            "interface at which the packets arrive, such as eth0; several names separated by commas; default: all interfaces that are up",
+            "interface at which the packets arrive, such as eth0; several names separated by commas; default: all interfaces, as soon as they are up",
         ),
         OptionSpec::optional("drop", "yes: a verdict 0 drops the SYN; no (default): it only ends the chain"),
     ],
@@ -147,15 +150,18 @@ fn copy(p: &mut Prologue, from: i16, to: i16, bytes: i16) {
 /// Finds the listening socket and reads its queues; without one, this is not an event. The reference is released at
 /// once: such programs run under RCU protection, which keeps the socket readable.
 fn lookup(p: &mut Prologue) -> Result<(), Unsupported> {
-    let (v6, found, release, done, skip) = (p.asm.label(), p.asm.label(), p.asm.label(), p.asm.label(), p.leave);
-    // The verifier requires a constant length.
-    p.asm.jump_if(Jmp::Eq, Reg::R7, 36, v6);
-    find(p, 12);
-    p.asm.jump(found);
-    p.asm.bind(v6);
-    find(p, 36);
-    p.asm.bind(found);
+    let (found, release, done, skip) = (p.asm.label(), p.asm.label(), p.asm.label(), p.leave);
+    find(p);
     p.asm.jump_if(Jmp::Eq, Reg::R0, 0, skip);
+    p.asm.load(Size::W, Reg::R1, Reg::R0, STATE_OF_SOCKET);
+    p.asm.jump_if(Jmp::Ne, Reg::R1, TIME_WAIT, found);
+    // An earlier connection with these ports waits for late packets. TCP gives its place to the new one.
+    p.asm.mov(Reg::R1, Reg::R0);
+    p.asm.call(helper::SK_RELEASE);
+    without_client(p);
+    find(p);
+    p.asm.jump_if(Jmp::Eq, Reg::R0, 0, skip);
+    p.asm.bind(found);
     p.asm.mov(Reg::R8, Reg::R0);
     p.asm.mov(Reg::R1, Reg::R0);
     p.asm.call(helper::SKC_TO_TCP_SOCK);
@@ -171,7 +177,34 @@ fn lookup(p: &mut Prologue) -> Result<(), Unsupported> {
     Ok(())
 }
 
-fn find(p: &mut Prologue, length: i32) {
+/// Sets the client's address and port to zero: no connection has these, so a look-up finds the listening socket.
+fn without_client(p: &mut Prologue) {
+    let (v6, done) = (p.asm.label(), p.asm.label());
+    p.asm.jump_if(Jmp::Eq, Reg::R7, 36, v6);
+    p.asm.store_imm(Size::W, Reg::R10, TUPLE, 0);
+    p.asm.store_imm(Size::H, Reg::R10, TUPLE + 8, 0);
+    p.asm.jump(done);
+    p.asm.bind(v6);
+    for at in (0..16).step_by(4) {
+        p.asm.store_imm(Size::W, Reg::R10, TUPLE + at, 0);
+    }
+    p.asm.store_imm(Size::H, Reg::R10, TUPLE + 32, 0);
+    p.asm.bind(done);
+}
+
+/// r0 = the socket of the connection on the stack, or the listening socket, or 0. The verifier requires a constant
+/// length.
+fn find(p: &mut Prologue) {
+    let (v6, found) = (p.asm.label(), p.asm.label());
+    p.asm.jump_if(Jmp::Eq, Reg::R7, 36, v6);
+    find_by(p, 12);
+    p.asm.jump(found);
+    p.asm.bind(v6);
+    find_by(p, 36);
+    p.asm.bind(found);
+}
+
+fn find_by(p: &mut Prologue, length: i32) {
     p.load_context(Reg::R1);
     p.asm.mov(Reg::R2, Reg::R10);
     p.asm.alu64(Alu::Add, Reg::R2, i32::from(TUPLE));

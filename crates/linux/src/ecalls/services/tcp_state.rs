@@ -6,7 +6,7 @@ use qfabric_types::format::Scalar;
 use super::super::Unsupported;
 use super::super::source::Prologue;
 use super::super::source::Source::{Arg, Made, Now, Path};
-use super::{Field, Hook, OptionSpec, Spec};
+use super::{Field, Hook, OptionSpec, Spec, listener};
 
 const IPPROTO_TCP: i32 = 6;
 
@@ -27,7 +27,7 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("local", Scalar::U32, "IPv4 address on this host, host byte order; 0 for IPv6"),
         Field::one("peer", Scalar::U32, "IPv4 address of the peer, host byte order; 0 for IPv6"),
     ],
-    options: &[OptionSpec::optional("listen", "[address]:port: only connections with this local port")],
+    options: &[OptionSpec::optional("listen", "[address]:port: only connections with this local port and address")],
     hooks: &[Hook {
         before: Some(only_tcp_of_the_port),
         make: Some(peer),
@@ -43,11 +43,7 @@ fn only_tcp_of_the_port(p: &mut Prologue) -> Result<(), Unsupported> {
     p.load_path(Reg::R1, 0, "sk_protocol")?;
     let skip = p.skip;
     p.asm.jump_if(Jmp::Ne, Reg::R1, IPPROTO_TCP, skip);
-    if let Some(listen) = p.options.listen() {
-        p.load_path(Reg::R1, 0, "__sk_common.skc_num")?;
-        p.asm.jump_if(Jmp::Ne, Reg::R1, i32::from(listen.port), skip);
-    }
-    Ok(())
+    listener::only(p)
 }
 
 fn peer(p: &mut Prologue) -> Result<(), Unsupported> {
