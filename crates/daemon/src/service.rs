@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_linux::journal::own::OwnFolder;
+use qfabric_types::Nanos;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -25,6 +26,7 @@ use crate::contracts::{self, ContractsThread, JointConfig};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
+use crate::energy::{EnergyAccount, EnergyThread};
 use crate::memory::{self, Memory};
 use crate::net::Net;
 use crate::reload::Reload;
@@ -43,6 +45,9 @@ pub(crate) struct Service {
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    energy: Arc<EnergyAccount>,
+    /// Time between two looks of the account of energy.
+    energy_period: Nanos,
     /// Present if the daemon answers measurements of delays.
     _answer: Option<AnswerThread>,
     /// The name of this host in joint contracts.
@@ -97,6 +102,8 @@ impl Service {
             net,
             memory,
             channels,
+            energy: EnergyAccount::new(&config.energy)?,
+            energy_period: config.energy.period,
             _answer: answer,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
             joint: config.joint.clone(),
@@ -153,7 +160,8 @@ impl Service {
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
         let parts = self.parts();
-        let Service { control, sockets, ecalls, net, memory, channels, places, timeout, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, memory, channels, energy, places, timeout, ending, .. } = self;
+        let period = self.energy_period;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every return path, which removes all our programs from the kernel.
@@ -170,6 +178,9 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
+        let looking = EnergyThread::start(energy.clone(), requests.clone(), period, ending);
+        let _looking =
+            looking.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}")))?;
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
@@ -180,6 +191,7 @@ impl Service {
             memory.clone(),
             channels.clone(),
             joint.clone(),
+            energy.clone(),
             timeout,
         );
         let http = sockets.http.take().expect("bound in prepare, taken once");

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 46] = [
+const COMMANDS: [&str; 47] = [
     "run",
     "probe",
     "doctor",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 46] = [
     "ecode ls",
     "ecode rm",
     "ecode trace",
+    "energy status",
     "guard",
     "lab",
     "contract explain",
@@ -107,6 +108,7 @@ fn there_are_completions_for_every_common_shell() {
 fn without_a_daemon_status_and_top_end_with_4_and_name_qfabric_daemon() {
     answer("status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
     answer("top --socket /nowhere.sock").expect(4, &["qfabric daemon"]);
+    answer("energy status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
 }
 
 #[test]

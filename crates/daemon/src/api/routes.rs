@@ -12,17 +12,19 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use qfabric_types::api::energy::EnergyStatus;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
-use super::answers::{Answer, Refused, aside, done, number, read, word};
+use super::answers::{Answer, Refused, aside, done, number, read, shown, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, RequestKind};
 use crate::contracts::{self, Contracts};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
+use crate::energy::EnergyAccount;
 use crate::memory::Memory;
 use crate::net::{self, Net};
 use crate::{metrics, openapi, problem};
@@ -35,6 +37,7 @@ pub(crate) struct Context {
     memory: Arc<Memory>,
     channels: Arc<Channels>,
     contracts: Arc<Contracts>,
+    energy: Arc<EnergyAccount>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
@@ -60,12 +63,13 @@ pub(crate) fn router(
     memory: Arc<Memory>,
     channels: Arc<Channels>,
     contracts: Arc<Contracts>,
+    energy: Arc<EnergyAccount>,
     timeout: Duration,
 ) -> Router {
     let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
     let openapi = openapi::document().into();
-    let context = Context { requests, ecalls, net, memory, channels, contracts, timeout, openapi };
+    let context = Context { requests, ecalls, net, memory, channels, contracts, energy, timeout, openapi };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -73,6 +77,7 @@ pub(crate) fn router(
         .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
         .route("/v1/limits", get(limits).put(set_limits).patch(change_limits))
+        .route("/v1/energy", get(energy_status))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
@@ -304,6 +309,19 @@ pub(crate) async fn leave(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Show the account of energy
+#[utoipa::path(get, path = "/v1/energy", responses(
+    (status = 200, description = "Joules of devices and applications since the start, each with its source", body = EnergyStatus),
+))]
+pub(crate) async fn energy_status(State(context): State<Context>) -> Answer<Json<EnergyStatus>> {
+    let HostStatus { applications, .. } = context.requests.ask(|reply| Command::Status { reply }).await?;
+    shown(move || {
+        context.energy.look(&applications);
+        Ok(context.energy.status())
+    })
+    .await
+}
+
 /// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
@@ -316,7 +334,9 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
         context.memory.complete_status(&mut report.status);
         context.net.complete(&mut report.status.applications);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-        Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint))
+        context.energy.look(&report.status.applications);
+        let energy = Some(context.energy.status());
+        Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint, energy))
     };
     let text = aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())

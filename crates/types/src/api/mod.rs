@@ -14,6 +14,7 @@
 //! | `GET /v1/limits` | → [`HostLimits`] |
 //! | `PUT /v1/limits` | all [`HostLimits`]; only for root and the service's own user → [`HostLimits`] |
 //! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
+//! | `GET /v1/energy` | → [`energy::EnergyStatus`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
 //! The modules [`ecalls`], [`channel`], [`net`] and [`contracts`] contain the bodies of services, Q-channels, packet
@@ -28,6 +29,7 @@ pub mod channel;
 pub mod contracts;
 mod dispatch;
 pub mod ecalls;
+pub mod energy;
 mod lending;
 mod limits;
 pub mod memory;
