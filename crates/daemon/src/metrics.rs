@@ -281,14 +281,14 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use qfabric_types::api::DispatchTableStatus;
     use qfabric_types::api::energy::{ApplicationEnergy, DeviceEnergy, EnergyModel};
     use qfabric_types::api::memory::{HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, ReserveId};
     use qfabric_types::{AppId, Bytes, Contract, Energy, EnergySource, Nanos, Owner, Share};
 
-    fn application(id: u64) -> Application {
+    pub(crate) fn application(id: u64) -> Application {
         Application {
             id: AppId(id),
             pid: 42,
@@ -309,6 +309,7 @@ mod tests {
             cpus: Vec::new(),
             memory: None,
             bandwidth: Vec::new(),
+            energy: None,
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn document() -> String {
         routes::change_limits,
         routes::measure,
         routes::energy_status,
+        routes::save_energy,
         ecalls::services,
         ecalls::service,
         ecalls::register,
@@ -116,6 +117,7 @@ mod tests {
         assert_described(&[
             ("/v1/applications", &["get", "post"][..]),
             ("/v1/applications/{id}", &["get", "patch", "delete"]),
+            ("/v1/applications/{id}/energy", &["put"]),
             ("/v1/claims/{claim}", &["post", "delete"]),
             ("/v1/status", &["get"]),
             ("/v1/limits", &["get", "put", "patch"]),

@@ -94,6 +94,7 @@ impl Service {
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
         })?;
+        let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         let sockets = api::bind(config, &directory)?;
         Ok(Service {
             control,
@@ -102,7 +103,7 @@ impl Service {
             net,
             memory,
             channels,
-            energy: EnergyAccount::new(&config.energy)?,
+            energy,
             energy_period: config.energy.period,
             _answer: answer,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
@@ -131,8 +132,9 @@ impl Service {
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
         let outcome = self.serve_in(&runtime, hooks);
         runtime.shutdown_timeout(DRAIN_TIMEOUT);
-        let Service { control, sockets, net, memory, _lock, .. } = self;
+        let Service { control, sockets, net, memory, energy, _lock, .. } = self;
         drop(control);
+        energy.put_back();
         net.put_back();
         memory.put_back();
         // Dropped only now: the next service finds everything restored, and this one does not remove the next one's

@@ -10,9 +10,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
-use qfabric_types::api::energy::EnergyStatus;
+use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
@@ -45,11 +45,12 @@ pub(crate) struct Context {
 impl Context {
     /// Adds the bandwidth, and the reserve of memory after the control group of the program is in place.
     async fn complete(&self, mut application: Application) -> Answer<Application> {
-        let (memory, net) = (self.memory.clone(), self.net.clone());
+        let (memory, net, energy) = (self.memory.clone(), self.net.clone(), self.energy.clone());
         let complete = move || {
             memory.settle();
             memory.complete(&mut application);
             net.complete([&mut application]);
+            energy.complete([&mut application]);
             Ok(application)
         };
         Ok(aside(complete).await?)
@@ -74,6 +75,7 @@ pub(crate) fn router(
     Router::new()
         .route("/v1/applications", get(list).post(join))
         .route("/v1/applications/{id}", application)
+        .route("/v1/applications/{id}/energy", put(save_energy))
         .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
         .route("/v1/limits", get(limits).put(set_limits).patch(change_limits))
@@ -322,6 +324,29 @@ pub(crate) async fn energy_status(State(context): State<Context>) -> Answer<Json
     .await
 }
 
+/// Save energy: hold the deadlines of an application at the lowest clock that suffices, until it leaves
+///
+/// If this host lacks a knob, the answer says what is missing, and everything else holds.
+#[utoipa::path(put, path = "/v1/applications/{id}/energy", params(("id" = AppId, Path, description = "Its number")),
+    responses(
+    (status = 200, description = "The clock, and what is missing", body = EnergySaving),
+    (status = 403, description = "The application belongs to another user", body = Problem),
+    (status = 404, description = "No application has this number", body = Problem),
+))]
+pub(crate) async fn save_energy(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<Json<EnergySaving>> {
+    let app = numbered(&id)?;
+    let owner = context.requests.ask(|reply| Command::Show { app, reply }).await?.owner;
+    if !peer.may_touch(owner) {
+        return Err(Refused(problem::not_your_application(app, owner.uid, peer.owner.uid)));
+    }
+    let HostStatus { applications, .. } = context.requests.ask(|reply| Command::Status { reply }).await?;
+    shown(move || context.energy.save(app, &applications)).await
+}
+
 /// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
@@ -354,10 +379,11 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
 
 async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
-    let (memory, net) = (context.memory.clone(), context.net.clone());
+    let (memory, net, energy) = (context.memory.clone(), context.net.clone(), context.energy.clone());
     status = aside(move || {
         memory.complete_status(&mut status);
         net.complete(&mut status.applications);
+        energy.complete(&mut status.applications);
         Ok(status)
     })
     .await?;

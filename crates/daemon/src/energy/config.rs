@@ -19,15 +19,21 @@ pub struct EnergyConfig {
     /// Time between two readings of the meters.
     #[serde(deserialize_with = "time")]
     pub period: Nanos,
+    /// Whether applications that save energy may limit the clocks of the CPUs. Everything on the host then runs slower.
+    pub clocks: bool,
     /// The root of sysfs. No key: tests use a tree of files.
     #[serde(skip)]
     pub sys: PathBuf,
+    /// The root under which other managers of power are looked for. No key, as above.
+    #[serde(skip)]
+    pub root: PathBuf,
 }
 
 impl Default for EnergyConfig {
     fn default() -> Self {
         let sys = PathBuf::from(qfabric_linux::power::SYS);
-        EnergyConfig { model: "x86-server".to_owned(), period: Nanos::from_millis(5_000), sys }
+        let (period, root) = (Nanos::from_millis(5_000), PathBuf::from("/"));
+        EnergyConfig { model: "x86-server".to_owned(), period, clocks: false, sys, root }
     }
 }
 

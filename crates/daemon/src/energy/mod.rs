@@ -5,6 +5,7 @@
 //! | `account.rs` | the arithmetic |
 //! | `config.rs` | the section `[energy]` |
 //! | `look.rs` | reads everything that the arithmetic needs |
+//! | `saving.rs` | the clock of applications that save energy |
 //!
 //! A thread looks every [`EnergyConfig::period`], and each request looks again. `docs/design/0049-meters-and-knobs.md`
 //! gives the reasons.
@@ -12,19 +13,21 @@
 mod account;
 mod config;
 mod look;
+mod saving;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_linux::clock;
+use qfabric_linux::cpus::CpuList;
 use qfabric_linux::power::Meters;
 use qfabric_sync::{Lock, rank};
-use qfabric_types::Nanos;
-use qfabric_types::api::Application;
-use qfabric_types::api::energy::EnergyStatus;
+use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
+use qfabric_types::api::{Application, Problem};
+use qfabric_types::{AppId, Nanos};
 
 pub(crate) use account::joules;
 pub use config::{EnergyConfig, read_model};
@@ -32,7 +35,9 @@ pub use config::{EnergyConfig, read_model};
 use crate::config::InvalidConfig;
 use crate::control::Requests;
 use crate::ending::Ending;
+use crate::problem;
 use account::Account;
+use saving::Saving;
 
 /// The account of this host.
 pub(crate) struct EnergyAccount {
@@ -43,15 +48,19 @@ pub(crate) struct EnergyAccount {
 struct State {
     meters: Meters,
     account: Account,
+    saving: Saving,
     looks: u64,
     cost: Nanos,
 }
 
 impl EnergyAccount {
-    pub(crate) fn new(config: &EnergyConfig) -> Result<Arc<EnergyAccount>, InvalidConfig> {
-        let account = Account::new(config.read_model()?);
+    /// The journal of knobs is below `directory`.
+    pub(crate) fn new(config: &EnergyConfig, directory: &Path) -> Result<Arc<EnergyAccount>, InvalidConfig> {
+        let model = config.read_model()?;
+        let saving = Saving::new(config, model.cpu.clone(), CpuList::online().len(), directory);
+        let account = Account::new(model);
         let meters = Meters::find(&config.sys);
-        let state = State { meters, account, looks: 0, cost: Nanos::ZERO };
+        let state = State { meters, account, saving, looks: 0, cost: Nanos::ZERO };
         let account = EnergyAccount { sys: config.sys.clone(), state: state.into() };
         // The first look only sets the baseline.
         account.look(&[]);
@@ -65,9 +74,29 @@ impl EnergyAccount {
             let now = clock::now();
             let look = look::look(&self.sys, now, state.account.looked(), &mut state.meters, applications);
             state.account.add(&look);
+            state.saving.follow(applications);
             state.looks += 1;
             state.cost += clock::thread_cpu().saturating_sub(begin);
         });
+    }
+
+    /// From now on the application saves energy, until it leaves. `applications`: all of the host.
+    ///
+    /// # Errors
+    /// The application is not among them.
+    pub(crate) fn save(&self, app: AppId, applications: &[Application]) -> Result<EnergySaving, Problem> {
+        let saver = applications.iter().find(|one| one.id == app).ok_or_else(|| problem::not_found(app))?;
+        Ok(self.state.with(|state| state.saving.begin(saver, applications)))
+    }
+
+    /// Adds the state of saving.
+    pub(crate) fn complete<'a>(&self, applications: impl IntoIterator<Item = &'a mut Application>) {
+        self.state.with(|state| applications.into_iter().for_each(|app| app.energy = state.saving.of(app.id)));
+    }
+
+    /// Puts all knobs back.
+    pub(crate) fn put_back(&self) {
+        self.state.with(|state| state.saving.put_back());
     }
 
     pub(crate) fn status(&self) -> EnergyStatus {

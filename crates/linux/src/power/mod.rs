@@ -3,7 +3,10 @@
 //! | file | contents |
 //! |---|---|
 //! | `battery.rs` | stored energy of batteries (`class/power_supply`) |
+//! | `clamp.rs` | the highest clock that a thread may ask for (uclamp) |
+//! | `clocks.rs` | frequencies, governors and preferences of the CPUs (cpufreq) |
 //! | `load.rs` | CPU time of the host, its clock and its network traffic: the inputs of a power model |
+//! | `manager.rs` | other programs that manage the power of this host |
 //! | `meters.rs` | all meters of a host, and their readings |
 //! | `rapl.rs` | energy counters of the processor (`class/powercap`) |
 //! | `sensor.rs` | power and energy sensors of boards (`class/hwmon`) |
@@ -13,7 +16,10 @@
 //! [`MeterFault`], and the amount of that period is not counted.
 
 mod battery;
+mod clamp;
+mod clocks;
 mod load;
+mod manager;
 mod meters;
 mod rapl;
 mod sensor;
@@ -24,12 +30,15 @@ use std::path::{Path, PathBuf};
 
 use qfabric_types::api::Problem;
 
-use crate::files;
+use crate::{files, journal};
 
 #[cfg(test)]
 mod tests;
 
+pub use clamp::{FULL, clamp_of, has_clamps, set_clamp};
+pub use clocks::{Clock, Knob, KnobName, clocks};
 pub use load::{Traffic, busy_time, clock_fraction, traffic};
+pub use manager::{PowerManager, power_manager};
 pub use meters::{Meters, Reading};
 
 /// Mount point of sysfs.
@@ -40,6 +49,17 @@ const MOST_BYTES: u64 = 4_096;
 const MOST_ENTRIES: usize = 256;
 /// Largest number of characters of a file that an error shows.
 const SHOWN: usize = 32;
+
+/// Folder of the journal of knobs, in the run folder of a service.
+pub const FOLDER: &str = "energy";
+
+/// Puts back the knobs that a killed service turned; `directory` is its run folder.
+///
+/// # Errors
+/// As [`journal::restore`].
+pub fn restore(directory: &Path) -> Result<journal::Restored, journal::JournalError> {
+    journal::restore(&directory.join(FOLDER))
+}
 
 /// The reason why a meter counted nothing since its last reading. The next reading begins anew.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -84,3 +84,18 @@ pub struct ApplicationEnergy {
     /// the processor's energy, divided by CPU time.
     pub energy: Vec<Energy>,
 }
+
+/// An application that saves energy: its deadlines are held at the lowest clock that suffices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EnergySaving {
+    /// The clock that the reservations of this host need, as a part of the highest one.
+    pub clock_part: f64,
+    /// Number of the application's threads that may ask for no higher clock.
+    pub clamped: usize,
+    /// Whether the clocks of the CPUs are limited to this part.
+    pub limited: bool,
+    /// What this host lacks, each with its reason and the next step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
