@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 47] = [
+const COMMANDS: [&str; 48] = [
     "run",
     "probe",
     "doctor",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 47] = [
     "ecode rm",
     "ecode trace",
     "energy status",
+    "energy calibrate",
     "guard",
     "lab",
     "contract explain",

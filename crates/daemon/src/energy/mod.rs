@@ -151,3 +151,63 @@ impl Drop for EnergyThread {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use qfabric_linux::testing::power::PowerTree;
+    use qfabric_types::EnergySource;
+
+    use super::*;
+    use crate::metrics::tests::application;
+
+    /// The account of a host with the meters of `tree`.
+    fn account(tree: &PowerTree) -> Arc<EnergyAccount> {
+        let (sys, root) = (tree.root().to_owned(), tree.root().to_owned());
+        EnergyAccount::new(&EnergyConfig { sys, root, ..EnergyConfig::default() }, tree.root()).unwrap()
+    }
+
+    /// This process as an application.
+    fn own() -> Application {
+        Application { pid: std::process::id() as i32, ..application(1) }
+    }
+
+    fn burn() {
+        let begin = clock::thread_cpu();
+        while clock::thread_cpu().saturating_sub(begin) < Nanos::from_millis(20) {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_real_program_gets_its_part_of_a_counter_and_an_amount_by_the_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = PowerTree::new(folder.path());
+        tree.zone("intel-rapl:0", "package-0", 0, Some(1 << 32));
+        let account = account(&tree);
+        account.look(&[own()]);
+        burn();
+        tree.zone("intel-rapl:0", "package-0", 1_000_000, Some(1 << 32));
+        account.look(&[own()]);
+        let status = account.status();
+        let app = &status.applications[0];
+        assert!(app.cpu_time >= Nanos::from_millis(20), "{}", app.cpu_time);
+        let [rapl, model] = app.energy[..] else { panic!("{:?}", app.energy) };
+        assert_eq!((rapl.source(), model.source()), (EnergySource::Rapl, EnergySource::Model));
+        assert!(joules(rapl) > 0.0 && joules(rapl) <= 1.0 + 1e-9 && joules(model) > 0.0, "{:?}", app.energy);
+        assert_eq!((joules(status.devices[0].energy), status.looks), (1.0, 3));
+    }
+
+    #[test]
+    fn a_file_as_a_model_is_read_and_a_wrong_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("board.toml");
+        let text = "name = \"board\"\nabout = \"b\"\ncpu_of = \"rk3399\"\nradio_of = \"wifi-generic-11n\"\n";
+        std::fs::write(&path, text).unwrap();
+        let name = path.to_str().unwrap();
+        assert_eq!(read_model(name).unwrap().name, "board");
+        std::fs::write(&path, "name = 3").unwrap();
+        assert!(read_model(name).unwrap_err().contains("board.toml"));
+        assert!(read_model(folder.path().to_str().unwrap()).unwrap_err().contains("cannot read model"));
+        assert!(read_model("/dev/zero").unwrap_err().contains("longer than"));
+    }
+}

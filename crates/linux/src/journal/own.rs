@@ -220,4 +220,23 @@ mod tests {
         remove(&path);
         assert!(!path.exists());
     }
+
+    #[test]
+    fn the_knobs_of_a_killed_service_are_put_back() {
+        let (run, sys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tree = crate::testing::power::PowerTree::new(sys.path());
+        tree.clock("policy0", 900_000, (800_000, 3_600_000));
+        let own = OwnFolder::make(run.path()).unwrap();
+        let knobs = own.path().join(power::FOLDER);
+        fs::create_dir(&knobs).unwrap();
+        let mut journal = Journal::open(&knobs).unwrap();
+        journal.turn(&power::clocks(tree.root())[0].knob(power::KnobName::MaxFrequency), "1000000").unwrap();
+        drop(journal);
+        let killed = run.path().join(FOLDER).join("4000000-77-3");
+        fs::rename(own.path(), &killed).unwrap();
+        let restored = restore_stale(run.path()).unwrap();
+        assert_eq!((restored.len(), restored[0].1.as_ref().unwrap().settings), (1, 1));
+        assert_eq!(tree.get("devices/system/cpu/cpufreq/policy0/scaling_max_freq"), "3600000");
+        assert!(!killed.exists());
+    }
 }
