@@ -180,9 +180,7 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let looking = EnergyThread::start(energy.clone(), requests.clone(), period, ending);
-        let _looking =
-            looking.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}")))?;
+        let _looking = EnergyThread::start(energy.clone(), requests.clone(), period, ending)?;
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;

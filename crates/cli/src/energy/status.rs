@@ -136,7 +136,6 @@ mod tests {
         for part in [
             "12.500 J (rapl), 1.400 J (model)",
             "17 assumed",
-            "assumes the highest",
             "have left: 7.000 J (model)",
             "not counted: the counter went back",
             "0.500 s",

@@ -36,6 +36,7 @@ use crate::config::InvalidConfig;
 use crate::control::Requests;
 use crate::ending::Ending;
 use crate::problem;
+use crate::startup::DaemonError;
 use account::Account;
 use saving::Saving;
 
@@ -126,7 +127,7 @@ impl EnergyThread {
         requests: Requests,
         period: Nanos,
         ending: &Ending,
-    ) -> std::io::Result<EnergyThread> {
+    ) -> Result<EnergyThread, DaemonError> {
         let (stop, stopped) = channel::<()>();
         let look = move || {
             let time = Duration::from_nanos(period.get());
@@ -137,7 +138,8 @@ impl EnergyThread {
                 }
             }
         };
-        let thread = ending.spawn("qf-energy", look)?;
+        let failed = |error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}"));
+        let thread = ending.spawn("qf-energy", look).map_err(failed)?;
         Ok(EnergyThread { stop: Some(stop), thread: Some(thread) })
     }
 }

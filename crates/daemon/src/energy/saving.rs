@@ -132,7 +132,7 @@ impl Saving {
 
     fn limit_clocks(&mut self) {
         let clocks = power::clocks(&self.sys);
-        let lack = lack_of_clocks(self.allowed, &clocks, power::power_manager(&self.root));
+        let lack = lack_of_clocks(self.allowed, &clocks, || power::power_manager(&self.root));
         self.limited = lack.is_none();
         let Some(journal) = self.journal.as_mut() else { return };
         if let Some(lack) = lack {
@@ -225,15 +225,16 @@ fn next_part(present: f64, needed: f64) -> f64 {
     if (needed * present..=needed).contains(&present) { present } else { needed }
 }
 
-fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: Option<PowerManager>) -> Option<String> {
-    match (clocks.is_empty(), allowed, manager) {
-        (true, ..) => Some("the clocks stay as they are: no cpufreq; run qfabric doctor to see why".to_owned()),
-        (_, false, _) => {
-            Some("the clocks stay as they are: set clocks = true in [energy] of the daemon's configuration".to_owned())
-        }
-        (.., Some(manager)) => Some(format!("the clocks stay as they are: {manager}; to end it: {}", manager.stop)),
-        (.., None) => None,
+/// The search for another manager reads all processes, so it comes last.
+fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: impl FnOnce() -> Option<PowerManager>) -> Option<String> {
+    if clocks.is_empty() {
+        return Some("the clocks stay as they are: no cpufreq; run qfabric doctor to see why".to_owned());
     }
+    if !allowed {
+        let why = "the clocks stay as they are: set clocks = true in [energy] of the daemon's configuration";
+        return Some(why.to_owned());
+    }
+    manager().map(|manager| format!("the clocks stay as they are: {manager}; to end it: {}", manager.stop))
 }
 
 /// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the

@@ -280,12 +280,12 @@ fn a_record_of_another_file_or_value_is_refused_and_nothing_is_written() {
 #[test]
 fn a_clamped_thread_is_restored_and_a_kernel_without_clamps_refuses() {
     let (run, worker) = (run_folder(), Worker::sleeping());
-    let before = clamp_of(worker.tid()).unwrap();
+    let before = clamp_of(worker.thread).unwrap();
     let mut journal = Journal::open(run.path()).unwrap();
-    let clamped = journal.clamp(worker.tid(), 300);
+    let clamped = journal.clamp(worker.thread, 300);
     assert_eq!(clamped.is_ok(), crate::power::has_clamps(), "{clamped:?}");
     drop(journal);
     let restored = restore(run.path()).unwrap();
     assert_eq!((restored.threads, restored.failed.len()), (usize::from(clamped.is_ok()), 0));
-    assert_eq!(clamp_of(worker.tid()).unwrap(), before);
+    assert_eq!(clamp_of(worker.thread).unwrap(), before);
 }
