@@ -6,8 +6,8 @@ use crate::exit::Outcome;
 #[cfg(feature = "metp")]
 use crate::metp;
 use crate::{
-    channel, completions, conference, contracts, daemon, demo, doctor, ecode, group, guard, lab, limits, monitor, net,
-    policy, probe, restore, run, services, sim, status, top,
+    channel, completions, conference, contracts, daemon, demo, doctor, ecode, energy, group, guard, lab, limits,
+    monitor, net, policy, probe, restore, run, services, sim, status, top,
 };
 
 const EXIT_CODES: &str = "\
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Demo(demo::Args),
     Services(services::Args),
     Ecode(ecode::Args),
+    Energy(energy::Args),
     Guard(guard::Args),
     Net(net::Args),
     Lab(lab::Args),
@@ -70,6 +71,7 @@ impl Command {
             Command::Demo(args) => demo::run(args),
             Command::Services(args) => services::run(args),
             Command::Ecode(args) => ecode::run(args),
+            Command::Energy(args) => energy::run(args),
             Command::Guard(args) => guard::run(args),
             Command::Net(args) => net::run(args),
             Command::Lab(args) => lab::run(args),

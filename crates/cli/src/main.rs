@@ -15,6 +15,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod ecode;
+mod energy;
 mod exit;
 mod group;
 mod guard;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use qfabric_daemon::Config;
 use qfabric_linux::books;
 use qfabric_linux::journal::{self, JournalError, Restored, own};
+use qfabric_linux::power;
 use rustix::net::sockopt;
 
 use crate::exit::{Done, Failure, Outcome};
@@ -107,8 +108,9 @@ impl Report {
         }
     }
 
-    /// Restores interfaces and control groups.
+    /// Restores interfaces, control groups and knobs of energy.
     fn restore_more(&mut self, directory: &Path) {
+        self.add(directory.join(power::FOLDER).join(journal::FILE), power::restore(directory));
         match qfabric_linux::net::restore(directory) {
             Ok(networks) => {
                 self.sum.settings += networks.interfaces;

@@ -36,6 +36,7 @@ Examples: qfabric run --fps 25 -- mpv film.mkv
           qfabric run --auto -- mpv film.mkv
           qfabric run --mechanism ext --period 40ms --service 10ms --window 1/5 -- ./player
           qfabric run --memory 64M --fps 25 -- ./player
+          qfabric run --energy save --fps 25 -- ./player
           qfabric run --mechanism dispatcher --period 100ms --service 40ms -- ./player
           qfabric run --fps 25 --report r.json -- ./prog";
 
@@ -78,6 +79,12 @@ pub(crate) struct Args {
     /// goes on without a reservation.
     #[arg(long = "contract", value_name = "HOST:NUMBER", conflicts_with = "claim")]
     joint: Option<JointId>,
+    /// Hold the deadlines at the lowest clock that suffices
+    ///
+    /// Limits the program's threads (uclamp), and the clocks of the CPUs if [energy] of the daemon's configuration allows
+    /// it. If this host lacks a knob, one line says so, and the program runs on. `qfabric status` shows the clock.
+    #[arg(long, value_name = "GOAL")]
+    energy: Option<EnergyGoal>,
     /// Print no summary at the end, and no found periods
     #[arg(short, long)]
     quiet: bool,
@@ -88,6 +95,13 @@ pub(crate) struct Args {
     /// Program to run, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
+}
+
+/// The goal for the clock.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum EnergyGoal {
+    /// The lowest clock at which the reservations hold.
+    Save,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -121,6 +135,9 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let (Some(missing), false) = (admitted.memory.as_ref().and_then(|memory| memory.missing.as_ref()), args.quiet) {
         eprintln!("qfabric: memory is promised and counted, but not protected: {missing}");
     }
+    if let Some(EnergyGoal::Save) = args.energy {
+        save_energy(&service.client, admitted.id, args.quiet);
+    }
     let (code, last, left) = follow(running, &service.client, admitted, args.quiet)?;
     if let (Some(policy), false) = (left, code == Done(0) || args.after.is_some()) {
         eprintln!("{}", own_scheduling(&args.command, code, policy));
@@ -133,6 +150,18 @@ pub(crate) fn run(args: Args) -> Outcome {
         let _ = writeln!(std::io::stderr(), "{}", summary(&last, &service.place()));
     }
     Ok(code)
+}
+
+/// A program without a lower clock runs on: it keeps its deadlines, and uses more energy.
+fn save_energy(client: &Client, id: AppId, quiet: bool) {
+    let news = match client.save_energy(id) {
+        Ok(saving) if saving.missing.is_empty() => return,
+        Ok(saving) => saving.missing.join("; "),
+        Err(error) => error.to_string(),
+    };
+    if !quiet {
+        eprintln!("qfabric: energy: {news}");
+    }
 }
 
 /// The name of a program's file, without control characters, cut to the 64 characters of a contract's name.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use comfy_table::CellAlignment;
 use qfabric_types::api::contracts::JointHolding;
+use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
 use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share, UtilityStatus};
@@ -89,7 +90,8 @@ fn text(status: &HostStatus) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let applications =
-        [overload_lines(status), utility_lines(status), loan_lines(status), joint_lines(status)].concat();
+        [overload_lines(status), utility_lines(status), energy_lines(status), loan_lines(status), joint_lines(status)]
+            .concat();
     let resources = [memory::lines(status), cpu_lines(status), slots::lines(status)].concat();
     let above = applications + &resources;
     format!("{}\n{above}\n{table}\n", headline(status))
@@ -125,6 +127,21 @@ fn utility_lines(status: &HostStatus) -> String {
         let lack = if *utility == 0 && *needs > app.granted { "; the grant is below the minimum" } else { "" };
         let (id, name) = (app.id, &app.contract.name);
         Some(format!("utility: application {id} ({name}) has {utility} of {most} with {levels}{lack}\n"))
+    };
+    status.applications.iter().filter_map(line).collect()
+}
+
+/// One line for each application that saves energy.
+fn energy_lines(status: &HostStatus) -> String {
+    let line = |app: &Application| {
+        let EnergySaving { clock_part, clamped, limited, missing } = app.energy.as_ref()?;
+        let clocks = if *limited { "clocks limited to it" } else { "clocks not limited" };
+        let missing = if missing.is_empty() { String::new() } else { format!("; {}", missing.join("; ")) };
+        let (id, name, part) = (app.id, &app.contract.name, 100.0 * clock_part);
+        Some(format!(
+            "energy: application {id} ({name}) needs {part:.0} % of the highest clock; {clocks}, {clamped} threads \
+             clamped{missing}\n"
+        ))
     };
     status.applications.iter().filter_map(line).collect()
 }
@@ -247,6 +264,7 @@ pub(crate) mod tests {
             cpus: Vec::new(),
             memory: None,
             bandwidth: Vec::new(),
+            energy: None,
         }
     }
 

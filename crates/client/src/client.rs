@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::memory::MemoryStatus;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
@@ -130,6 +131,17 @@ impl Client {
     /// Status of the host: its capacity, the promised part, and the holders.
     pub fn status(&self) -> Result<HostStatus, ClientError> {
         self.get("/v1/status")
+    }
+
+    /// The account of energy since the daemon's start: joules of devices and applications, each with its source.
+    pub fn energy(&self) -> Result<EnergyStatus, ClientError> {
+        self.get("/v1/energy")
+    }
+
+    /// From now on the deadlines of an application are held at the lowest clock that suffices. The answer says what this
+    /// host lacks; the application runs on in any case.
+    pub fn save_energy(&self, id: AppId) -> Result<EnergySaving, ClientError> {
+        self.call::<(), _>("PUT", &format!("/v1/applications/{id}/energy"), None)
     }
 
     /// The memory that is promised to the calling process, by `qfabric run --memory` or another contract for the whole

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use crate::channels::ChannelsConfig;
 use crate::contracts::JointConfig;
 use crate::ecalls::EcallsConfig;
+use crate::energy::EnergyConfig;
 use crate::memory::{MemoryConfig, check_reserve};
 use crate::net::NetConfig;
 
@@ -42,6 +43,8 @@ pub struct Config {
     pub channels: ChannelsConfig,
     /// Links that are open to all users.
     pub net: NetConfig,
+    /// The account of energy.
+    pub energy: EnergyConfig,
     /// Logs.
     pub log: Log,
 }
@@ -228,6 +231,9 @@ pub enum InvalidConfig {
         /// The accepted values.
         expected: &'static str,
     },
+    /// The power model is not valid.
+    #[error("energy.model: {why}")]
+    Model { why: String },
     /// The folder of the sockets is not known.
     #[error("no folder for the sockets: $XDG_RUNTIME_DIR is not set; set this variable or api.directory")]
     NoDirectory,
@@ -287,6 +293,7 @@ impl Config {
             return Err(out_of_range(key, value, expected));
         }
         self.net.check()?;
+        self.energy.check()?;
         self.best_effort_lives()?;
         self.slots_are_possible()?;
         self.control_reservation().map(drop)
@@ -404,7 +411,7 @@ pub(crate) fn plain_path(key: &'static str, path: &Path) -> Result<(), InvalidCo
     }
 }
 
-fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str) -> InvalidConfig {
+pub(crate) fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str) -> InvalidConfig {
     InvalidConfig::OutOfRange { key, value: value.to_string(), expected }
 }
 
@@ -468,6 +475,8 @@ mod tests {
             ("[mechanism]\nslot = \"500us\"\n", ["mechanism.slot is 500", "1ms to 100ms"]),
             ("[mechanism]\nfree = 0.01\n", ["mechanism.free", "0.05 to 0.9"]),
             ("[mechanism]\norder = \"fifo\"\n", ["line 2", "edf"]),
+            ("[energy]\nperiod = \"10ms\"\n", ["energy.period is 10 ms", "1s to 600s"]),
+            ("[energy]\nmodel = \"toaster\"\n", ["energy.model: model toaster", "shipped: ipaq"]),
             ("[api]\nmax_connections = 0\n", ["api.max_connections is 0", "1 to 10000"]),
         ] {
             let refusal = parse(text).unwrap_err();

@@ -26,6 +26,7 @@ mod control;
 mod ecalls;
 mod embedded;
 mod ending;
+mod energy;
 mod folder;
 mod handshakes;
 mod logging;
@@ -47,6 +48,7 @@ pub use config::{
 pub use contracts::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
+pub use energy::{EnergyConfig, read_model};
 pub use memory::{MemoryAmount, MemoryConfig};
 pub use net::{LinkConfig, NetConfig, Rate};
 pub use qfabric_types::MechanismName;

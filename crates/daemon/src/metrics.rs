@@ -6,6 +6,7 @@
 mod channels;
 mod contracts;
 mod ecalls;
+mod energy;
 mod memory;
 mod net;
 mod slots;
@@ -20,6 +21,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use qfabric_linux::books;
 use qfabric_types::ServerCounts;
+use qfabric_types::api::energy::EnergyStatus;
 use qfabric_types::api::net::InterfaceInfo;
 use qfabric_types::api::{Application, HostStatus};
 
@@ -43,6 +45,8 @@ struct Metric<T> {
 #[derive(Clone, Copy)]
 enum Value {
     Counter(u64),
+    /// A counter of amounts that are no whole numbers.
+    Amount(f64),
     Gauge(f64),
 }
 
@@ -50,7 +54,7 @@ const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -
     Metric { name, help, value }
 }
 
-use Value::{Counter, Gauge};
+use Value::{Amount, Counter, Gauge};
 
 const STATUS: [Metric<HostStatus>; 5] = [
     of("capacity_cpus", "capacity: bandwidth that may be promised in total, in CPUs", |s| Gauge(s.capacity.as_f64())),
@@ -176,16 +180,17 @@ pub(crate) fn text(
     interfaces: Vec<InterfaceInfo>,
     channels: Option<ChannelsReport>,
     contracts: ContractsReport,
+    energy: Option<EnergyStatus>,
 ) -> String {
     let mut registry = Registry::with_prefix("qfabric");
-    registry.register_collector(Box::new(Shown(report, ecalls, interfaces, channels, contracts)));
+    registry.register_collector(Box::new(Shown(report, ecalls, interfaces, channels, contracts, energy)));
     let mut out = String::with_capacity(16 << 10);
     text::encode(&mut out, &registry).expect("writing into a string does not fail");
     out
 }
 
 #[derive(Debug)]
-struct Shown(Report, EcallsReport, Vec<InterfaceInfo>, Option<ChannelsReport>, ContractsReport);
+struct Shown(Report, EcallsReport, Vec<InterfaceInfo>, Option<ChannelsReport>, ContractsReport, Option<EnergyStatus>);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -220,7 +225,8 @@ impl Collector for Shown {
         contracts::encode(&mut encoder, &self.4)?;
         ecalls::encode(&mut encoder, &self.1)?;
         net::encode(&mut encoder, &self.2)?;
-        channels::encode(&mut encoder, self.3.as_ref())
+        channels::encode(&mut encoder, self.3.as_ref())?;
+        self.5.as_ref().map_or(Ok(()), |status| energy::encode(&mut encoder, status))
     }
 }
 
@@ -234,7 +240,7 @@ fn labels(app: &Application) -> Labels {
 
 fn kind(value: Value) -> MetricType {
     match value {
-        Counter(_) => MetricType::Counter,
+        Counter(_) | Amount(_) => MetricType::Counter,
         Gauge(_) => MetricType::Gauge,
     }
 }
@@ -242,6 +248,7 @@ fn kind(value: Value) -> MetricType {
 fn write(value: Value, encoder: MetricEncoder<'_>) -> fmt::Result {
     match value {
         Counter(count) => ConstCounter::new(count).encode(encoder),
+        Amount(amount) => ConstCounter::new(amount).encode(encoder),
         Gauge(level) => ConstGauge::new(level).encode(encoder),
     }
 }
@@ -274,13 +281,14 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use qfabric_types::api::DispatchTableStatus;
+    use qfabric_types::api::energy::{ApplicationEnergy, DeviceEnergy, EnergyModel};
     use qfabric_types::api::memory::{HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, ReserveId};
-    use qfabric_types::{AppId, Bytes, Contract, Nanos, Owner, Share};
+    use qfabric_types::{AppId, Bytes, Contract, Energy, EnergySource, Nanos, Owner, Share};
 
-    fn application(id: u64) -> Application {
+    pub(crate) fn application(id: u64) -> Application {
         Application {
             id: AppId(id),
             pid: 42,
@@ -301,6 +309,7 @@ mod tests {
             cpus: Vec::new(),
             memory: None,
             bandwidth: Vec::new(),
+            energy: None,
         }
     }
 
@@ -341,7 +350,7 @@ mod tests {
     #[test]
     fn a_scrape_has_applications_rings_and_dropped_lines() {
         let (ecalls, joint) = (EcallsReport { raised: 9, ..Default::default() }, ContractsReport::default());
-        let text = text(report(), ecalls, Vec::new(), None, joint);
+        let text = text(report(), ecalls, Vec::new(), None, joint, None);
         for line in [
             "qfabric_ecalls_raised_total 9",
             "qfabric_capacity_cpus 1.8",
@@ -372,10 +381,10 @@ mod tests {
     fn a_dispatch_table_is_shown_with_its_applications() {
         let mut report = report();
         report.status.applications[0].server = Some(ServerCounts { slots: 70, underruns: 3, ..Default::default() });
-        let without = text(report.clone(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        let without = text(report.clone(), EcallsReport::default(), Vec::new(), None, ContractsReport::default(), None);
         assert!(!without.contains("qfabric_dispatch") && !without.contains("app_slot"), "{without}");
         report.status.tables = vec![DispatchTableStatus { cpu: 1, frame: 4, late: 2, ..Default::default() }];
-        let text = text(report, EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        let text = text(report, EcallsReport::default(), Vec::new(), None, ContractsReport::default(), None);
         for line in [
             "qfabric_dispatch_frame_slots{cpu=\"1\"} 4.0",
             "qfabric_dispatch_boundaries_late_total{cpu=\"1\"} 2",
@@ -387,8 +396,47 @@ mod tests {
     }
 
     #[test]
+    fn every_amount_of_energy_has_its_source() {
+        let energy = |joules, source| Energy::new(joules, source);
+        let package = DeviceEnergy {
+            name: "package-0-0".into(),
+            energy: energy(12.5, EnergySource::Rapl),
+            power_w: Some(3.25),
+            left: None,
+            fault: None,
+            faults: 2,
+        };
+        let player = ApplicationEnergy {
+            app: AppId(1),
+            name: "player".into(),
+            pid: 42,
+            cpu_time: Nanos::ZERO,
+            energy: vec![energy(1.5, EnergySource::Rapl), energy(0.5, EnergySource::Model)],
+        };
+        let status = EnergyStatus {
+            model: EnergyModel { name: "x86-server".into(), printed: 0, derived: 0, assumed: 1 },
+            over: Nanos::ZERO,
+            clock_part: None,
+            devices: vec![package],
+            applications: vec![player],
+            ended: Vec::new(),
+            looks: 1,
+            looks_cpu: Nanos::ZERO,
+        };
+        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default(), Some(status));
+        for line in [
+            "qfabric_energy_device_joules_total{device=\"package-0-0\",source=\"rapl\"} 12.5",
+            "qfabric_energy_device_watts{device=\"package-0-0\",source=\"rapl\"} 3.25",
+            "qfabric_energy_meter_faults_total{device=\"package-0-0\",source=\"rapl\"} 2",
+            "qfabric_energy_app_joules_total{app=\"1\",name=\"player\",pid=\"42\",source=\"model\"} 0.5",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
     fn every_metric_is_described_once() {
-        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default(), None);
         let mut described: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
         let all = described.len();
         described.sort();

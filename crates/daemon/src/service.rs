@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_linux::journal::own::OwnFolder;
+use qfabric_types::Nanos;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -25,6 +26,7 @@ use crate::contracts::{self, ContractsThread, JointConfig};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
+use crate::energy::{EnergyAccount, EnergyThread};
 use crate::memory::{self, Memory};
 use crate::net::Net;
 use crate::reload::Reload;
@@ -43,6 +45,9 @@ pub(crate) struct Service {
     net: Arc<Net>,
     memory: Arc<Memory>,
     channels: Arc<Channels>,
+    energy: Arc<EnergyAccount>,
+    /// Time between two looks of the account of energy.
+    energy_period: Nanos,
     /// Present if the daemon answers measurements of delays.
     _answer: Option<AnswerThread>,
     /// The name of this host in joint contracts.
@@ -89,6 +94,7 @@ impl Service {
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
         })?;
+        let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         let sockets = api::bind(config, &directory)?;
         Ok(Service {
             control,
@@ -97,6 +103,8 @@ impl Service {
             net,
             memory,
             channels,
+            energy,
+            energy_period: config.energy.period,
             _answer: answer,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
             joint: config.joint.clone(),
@@ -124,8 +132,9 @@ impl Service {
         let runtime = runtime.map_err(|error| DaemonError::Engine(format!("cannot start the API: {error}")))?;
         let outcome = self.serve_in(&runtime, hooks);
         runtime.shutdown_timeout(DRAIN_TIMEOUT);
-        let Service { control, sockets, net, memory, _lock, .. } = self;
+        let Service { control, sockets, net, memory, energy, _lock, .. } = self;
         drop(control);
+        energy.put_back();
         net.put_back();
         memory.put_back();
         // Dropped only now: the next service finds everything restored, and this one does not remove the next one's
@@ -153,7 +162,8 @@ impl Service {
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
         let parts = self.parts();
-        let Service { control, sockets, ecalls, net, memory, channels, places, timeout, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, memory, channels, energy, places, timeout, ending, .. } = self;
+        let period = self.energy_period;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         // Dropped on every return path, which removes all our programs from the kernel.
@@ -170,6 +180,7 @@ impl Service {
         let booked = BooksThread::start(requests.clone(), ending);
         let _booked =
             booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
+        let _looking = EnergyThread::start(energy.clone(), requests.clone(), period, ending)?;
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
@@ -180,6 +191,7 @@ impl Service {
             memory.clone(),
             channels.clone(),
             joint.clone(),
+            energy.clone(),
             timeout,
         );
         let http = sockets.http.take().expect("bound in prepare, taken once");

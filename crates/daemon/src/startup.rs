@@ -149,7 +149,8 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
     if books::repair_after_crash() > 0 {
         tracing::warn!("a former service was killed while it rebuilt the root domain; its cpuset is removed now");
     }
-    let restored = journal::restore(directory)?;
+    let mut restored = journal::restore(directory)?;
+    restored.add(qfabric_linux::power::restore(directory)?);
     let (threads, settings) = (restored.threads, restored.settings);
     if threads + settings > 0 {
         tracing::warn!(

@@ -21,7 +21,6 @@ mod checkpoint;
 mod clock;
 mod coordination;
 mod directive;
-mod energy;
 mod integrated;
 mod model;
 mod offset;
@@ -32,10 +31,11 @@ pub use checkpoint::{MAX_ARGUMENT, checkpoint_level};
 pub use clock::{DwcsClock, USABLE, cheapest_level, governor_level, slowest_level, stretch_limit, work_cost};
 pub use coordination::{ClockRule, Coordination, Demand, printed_stretch_limit};
 pub use directive::{Battery, Directive, Gains, Place, Rules, UnknownDirective, place};
-pub use energy::{Energy, EnergySource, MixedSources};
+
 pub use integrated::{HostLoad, Terms, levels, sender_terms};
 pub use model::{Cpu, InvalidModel, Level, MAX_BYTES, Mistake, Model, NumberKind, Radio, SHIPPED, Tally};
 pub use offset::AdaptiveOffset;
+pub use qfabric_types::{Energy, EnergySource, MixedSources};
 pub use shaper::{Burst, Packet, QueueFull, Shaper};
 pub use transcoder::{
     Approximation, Costs, InvalidMeasurement, Measurement, Selection, Transcoder, TranscoderTable, evaluate, select,

@@ -602,6 +602,7 @@ impl App {
             cpus: self.cpus(),
             memory: None,
             bandwidth: Vec::new(),
+            energy: None,
         }
     }
 }

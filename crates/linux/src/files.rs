@@ -4,6 +4,7 @@
 //! function panics if the calling thread holds a lock that the event path waits for ([`assert_may_block`]). The calls
 //! of `bpf/sys.rs` and `net/netlink.rs` do the same.
 
+use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 use std::{fs, io};
@@ -13,6 +14,14 @@ use qfabric_sync::assert_may_block;
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     assert_may_block("reading a file");
     fs::read_to_string(path)
+}
+
+/// At most the first `most` bytes, as text; bytes that are no UTF-8 are replaced.
+pub(crate) fn short_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
+    assert_may_block("reading a file");
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The text without surrounding white space; `None` if the file cannot be read.

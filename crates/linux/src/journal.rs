@@ -27,6 +27,7 @@ use crate::cpus::CpuList;
 use crate::files;
 use crate::hrtick::{self, Feature};
 use crate::leaving::{Departure, Step};
+use crate::power::{Knob, clamp_of, set_clamp};
 use crate::release;
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{dispatcher, threads};
@@ -52,6 +53,8 @@ pub struct Journal {
     threads: BTreeMap<i32, Touched>,
     dispatched: BTreeMap<i32, Dispatched>,
     features: Vec<Switched>,
+    knobs: BTreeMap<Knob, String>,
+    clamped: BTreeMap<i32, Clamped>,
     lines_added: usize,
 }
 
@@ -86,6 +89,16 @@ pub struct Restored {
     pub failed: Vec<String>,
 }
 
+impl Restored {
+    /// Adds the results of another journal.
+    pub fn add(&mut self, other: Restored) {
+        self.threads += other.threads;
+        self.skipped += other.skipped;
+        self.settings += other.settings;
+        self.failed.extend(other.failed);
+    }
+}
+
 /// The attributes of a thread before the first change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -116,9 +129,31 @@ struct Switched {
     was_on: bool,
 }
 
+/// A knob before its first turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Turned {
+    knob: Knob,
+    was: String,
+}
+
+/// A thread before its utilization was clamped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Clamped {
+    tid: ThreadId,
+    /// As in [`Touched`].
+    start: u64,
+    was: u32,
+}
+
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
+    Knob(Turned),
+    KnobBack(Knob),
+    Clamped(Clamped),
+    ClampBack(ThreadId),
     Boot(String),
     Thread(Touched),
     Dispatched(Dispatched),
@@ -141,7 +176,8 @@ impl Journal {
         file.set_len(0).map_err(|e| io_error(&path, e))?;
         let line = Vec::with_capacity(1_024);
         let (threads, dispatched, features) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let mut journal = Journal { path, file, line, threads, dispatched, features, lines_added: 0 };
+        let (knobs, clamped) = (BTreeMap::new(), BTreeMap::new());
+        let mut journal = Journal { path, file, line, threads, dispatched, features, knobs, clamped, lines_added: 0 };
         journal.append(&Record::Boot(release::boot_id()))?;
         Ok(journal)
     }
@@ -202,6 +238,70 @@ impl Journal {
         failed
     }
 
+    /// Records the value of a knob at its first turn, then turns it. Returns false if it has the value already.
+    ///
+    /// # Errors
+    /// The change could not be recorded, and was not made; or the kernel refused the value.
+    pub fn turn(&mut self, knob: &Knob, value: &str) -> Result<bool, TurnError> {
+        let was = knob.value().ok_or_else(|| TurnError::Absent(knob.clone()))?;
+        if was == value {
+            return Ok(false);
+        }
+        if !knob.is_believable(&was) || !knob.is_believable(value) {
+            return Err(TurnError::Odd { knob: knob.clone(), was, value: value.to_owned() });
+        }
+        if !self.knobs.contains_key(knob) {
+            self.append(&Record::Knob(Turned { knob: knob.clone(), was: was.clone() }))?;
+            self.knobs.insert(knob.clone(), was);
+        }
+        knob.write(value).map_err(TurnError::Refused)?;
+        Ok(true)
+    }
+
+    /// Clamps the utilization of a thread; records the former clamp at the first call. Returns false for a thread that
+    /// has ended or has no clamp.
+    pub fn clamp(&mut self, tid: ThreadId, most: u32) -> Result<bool, TurnError> {
+        let Some(start) = threads::start_time(tid) else { return Ok(false) };
+        let was = match clamp_of(tid) {
+            Err(error) if is_gone(&error) => return Ok(false),
+            other => other.map_err(TurnError::Refused)?,
+        };
+        if was == most {
+            return Ok(true);
+        }
+        if self.clamped.get(&tid.0).is_none_or(|known| known.start != start) {
+            let clamped = Clamped { tid, start, was };
+            self.append(&Record::Clamped(clamped))?;
+            self.clamped.insert(tid.0, clamped);
+        }
+        match set_clamp(tid, most) {
+            Err(error) if is_gone(&error) => Ok(false),
+            other => other.map_err(TurnError::Refused),
+        }
+    }
+
+    /// Gives a thread its former clamp. Without effect if it has ended or was not clamped.
+    pub fn unclamp(&mut self, tid: ThreadId) -> Result<(), TurnError> {
+        let Some(clamped) = self.clamped.remove(&tid.0) else { return Ok(()) };
+        clamped.put_back().map_err(TurnError::Refused)?;
+        Ok(self.append(&Record::ClampBack(tid))?)
+    }
+
+    /// Puts all knobs back. Returns an error message for each failure.
+    pub fn turn_back(&mut self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for (knob, was) in std::mem::take(&mut self.knobs) {
+            let back = Turned { knob: knob.clone(), was }.put_back();
+            failed.extend(back.and_then(|()| self.append(&Record::KnobBack(knob)).map_err(|e| e.to_string())).err());
+        }
+        failed
+    }
+
+    /// Threads whose utilization is clamped.
+    pub fn clamped(&self) -> Vec<ThreadId> {
+        self.clamped.values().map(|clamped| clamped.tid).collect()
+    }
+
     fn append(&mut self, record: &Record) -> Result<(), JournalError> {
         if self.lines_added >= LINES_BEFORE_REWRITE {
             self.rewrite().map_err(|e| io_error(&self.path, e))?;
@@ -219,8 +319,11 @@ impl Journal {
         let threads = self.threads.values().map(|t| Record::Thread(*t));
         let features = self.features.iter().map(|f| Record::Feature(f.clone()));
         let dispatched = self.dispatched.values().map(|thread| Record::Dispatched(thread.clone()));
+        let turned = |(knob, was): (&Knob, &String)| Record::Knob(Turned { knob: knob.clone(), was: was.clone() });
+        let knobs = self.knobs.iter().map(turned);
+        let clamped = self.clamped.values().map(|clamped| Record::Clamped(*clamped));
         let boot = std::iter::once(Record::Boot(release::boot_id()));
-        for record in boot.chain(threads).chain(dispatched).chain(features) {
+        for record in boot.chain(threads).chain(dispatched).chain(features).chain(knobs).chain(clamped) {
             write_line(&mut file, &mut self.line, &record)?;
         }
         fs::rename(&aside, &self.path)?;
@@ -237,6 +340,21 @@ pub enum SwitchError {
     /// The kernel does not have the feature, or refuses to switch it.
     #[error("the scheduler feature cannot be switched: {0:?}")]
     Refused(hrtick::State),
+}
+
+/// A knob was not turned.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// The change could not be recorded in the journal, so it was not made.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("{0} does not exist; this kernel or processor has no such knob")]
+    Absent(Knob),
+    /// A value that `restore` would refuse is not written.
+    #[error("{knob} holds {was:?} and should hold {value:?}, of which one is no value of this knob; it stays as it is")]
+    Odd { knob: Knob, was: String, value: String },
+    #[error("{0}")]
+    Refused(io::Error),
 }
 
 /// Undoes the changes that the journal in `dir` lists and that are still in force; safe to repeat. Does nothing if
@@ -342,18 +460,45 @@ impl Switched {
     }
 }
 
+impl Turned {
+    /// A knob that has vanished needs nothing: its device was removed.
+    fn put_back(&self) -> Result<(), String> {
+        match self.knob.value() {
+            Some(now) if now != self.was => self.knob.write(&self.was).map_err(|error| error.to_string()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Clamped {
+    /// Returns false if the thread has ended or has its former clamp.
+    fn put_back(&self) -> io::Result<bool> {
+        if threads::start_time(self.tid) != Some(self.start) || clamp_of(self.tid).ok() == Some(self.was) {
+            return Ok(false);
+        }
+        match set_clamp(self.tid, self.was) {
+            Err(error) if is_gone(&error) => Ok(false),
+            other => other,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Unrestored {
     threads: BTreeMap<i32, Touched>,
     dispatched: BTreeMap<i32, Dispatched>,
     features: Vec<Switched>,
+    knobs: BTreeMap<Knob, String>,
+    clamped: BTreeMap<i32, Clamped>,
 }
 
 impl Unrestored {
     fn is_pending(&self) -> bool {
         let still = |t: &Touched| threads::start_time(t.tid) == Some(t.start);
         let mut threads = self.threads.values().chain(self.dispatched.values().map(|dispatched| &dispatched.thread));
-        threads.any(still) || !self.features.is_empty()
+        let is_clamped = |c: &Clamped| threads::start_time(c.tid) == Some(c.start);
+        let changes_host = !self.features.is_empty() || !self.knobs.is_empty();
+        changes_host || threads.any(still) || self.clamped.values().any(is_clamped)
     }
 
     /// Returns the results, and the longest time for which one of the threads must not be reserved again.
@@ -371,6 +516,19 @@ impl Unrestored {
             match switched.put_back() {
                 Ok(()) => done.settings += 1,
                 Err(e) => done.failed.push(e),
+            }
+        }
+        for (knob, was) in self.knobs {
+            match (Turned { knob, was }).put_back() {
+                Ok(()) => done.settings += 1,
+                Err(error) => done.failed.push(error),
+            }
+        }
+        for clamped in self.clamped.values() {
+            match clamped.put_back() {
+                Ok(true) => done.threads += 1,
+                Ok(false) => done.skipped += 1,
+                Err(error) => done.failed.push(format!("thread {}: {error}", clamped.tid)),
             }
         }
         (done, rest)
@@ -395,6 +553,17 @@ impl Unrestored {
                 return Err(format!("{} is not a path of debugfs", f.root.display()));
             }
             Record::Feature(f) => self.features.push(f),
+            Record::Knob(Turned { knob, was }) if !knob.is_believable(&was) => {
+                return Err(format!("{knob} with {was:?} is no knob of this program"));
+            }
+            // The first record has the value before all turns.
+            Record::Knob(Turned { knob, was }) => drop(self.knobs.entry(knob).or_insert(was)),
+            Record::KnobBack(knob) => drop(self.knobs.remove(&knob)),
+            Record::Clamped(clamped) if clamped.tid.0 <= 1 || clamped.was > crate::power::FULL => {
+                return Err(format!("{clamped:?} is no thread that this program clamps"));
+            }
+            Record::Clamped(clamped) => drop(self.clamped.insert(clamped.tid.0, clamped)),
+            Record::ClampBack(tid) => drop(self.clamped.remove(&tid.0)),
             Record::FeatureBack(name) => self.features.retain(|f| f.feature != name),
         }
         Ok(())

@@ -61,6 +61,7 @@ pub mod monitor;
 pub mod namespace;
 pub mod net;
 pub mod observe;
+pub mod power;
 pub mod prefault;
 pub mod program_text;
 mod release;

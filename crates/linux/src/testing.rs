@@ -4,6 +4,7 @@ pub mod crowd;
 pub mod departures;
 pub mod frozen;
 pub mod losses;
+pub mod power;
 
 pub use crate::release::version as kernel_version;
 

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use qfabric_types::text::is_plain;
-use qfabric_types::{Owner, ThreadId};
+use qfabric_types::{Nanos, Owner, ThreadId};
 
 use crate::files;
 
@@ -84,6 +84,41 @@ pub fn cpu_time(thread: ThreadId) -> Option<u64> {
     files::text(format!("/proc/{thread}/schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// Largest number of processes of one program whose CPU time is read.
+const MOST_PROCESSES: usize = 256;
+
+/// CPU time of a process, of its descendants, and of those descendants that have ended and were waited for. A program
+/// that ends without being waited for takes its time along. `None`: the process has ended.
+pub fn program_cpu(pid: i32) -> Option<Nanos> {
+    let own = process_and_reaped_cpu(pid)?;
+    let below = descendants(pid).into_iter().take(MOST_PROCESSES).filter_map(process_and_reaped_cpu);
+    Some(below.fold(own, |sum, time| sum + time))
+}
+
+/// The clock of a process is exact; the time of children that it waited for is counted in ticks.
+fn process_and_reaped_cpu(pid: i32) -> Option<Nanos> {
+    let stat = files::text(format!("/proc/{pid}/stat")).ok()?;
+    Some(crate::clock::process_cpu(pid).ok()? + ticks(reaped_ticks(&stat)?))
+}
+
+/// Time since the start of a process, up to one tick too long. `None`: the process has ended.
+pub fn process_age(pid: i32) -> Option<Nanos> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = Nanos::new(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    Some(now.saturating_sub(ticks(start_time(ThreadId(pid))?)))
+}
+
+fn ticks(count: u64) -> Nanos {
+    Nanos::new(count.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+/// Fields 16 and 17 of proc_pid_stat(5), in ticks. The name in field 2 may contain any characters.
+fn reaped_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(16 - 3);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user.saturating_add(system))
+}
+
 /// Fields 3 and 22 of proc_pid_stat(5). The name in field 2 may contain any characters, including brackets and spaces.
 fn state_and_start(stat: &str) -> Option<(char, u64)> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
@@ -137,6 +172,26 @@ mod tests {
         assert!(found.contains(&(child.id() as i32)) && grandchildren.len() == 1 && found.contains(&grandchildren[0]));
         Command::new("kill").args(grandchildren.iter().map(i32::to_string)).status().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_program_uses_the_cpu_time_of_children_that_it_waited_for() {
+        assert_eq!(reaped_ticks("7 (a) S 1) R 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18"), Some(16 + 17));
+        assert_eq!(reaped_ticks("7 (a"), None);
+        let burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        let mut shell = Command::new("sh")
+            .args(["-c", &format!("sh -c '{burn}'; echo; read line")])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let own = crate::clock::process_cpu(shell.id() as i32).unwrap();
+        let all = program_cpu(shell.id() as i32).unwrap();
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert!(all > own, "{all} of the program, {own} of its first process");
+        assert_eq!(program_cpu(shell.id() as i32), None);
     }
 
     #[test]

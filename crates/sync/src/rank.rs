@@ -15,6 +15,8 @@ pub const MEMORY_POOL: u16 = 135;
 pub const SETUP: u16 = 140;
 /// `daemon`: the watched attributes of this host; held while files of the kernel are read.
 pub const MONITORS: u16 = 150;
+/// `daemon`: the account of energy; held while files of the kernel are read.
+pub const ENERGY_ACCOUNT: u16 = 155;
 /// `linux`: the ring of events from kernel handlers; held while the dispatcher takes events.
 pub const EVENT_RING: u16 = 160;
 /// `linux`: the handlers of deferred values of a session; held while one begins or ends.

@@ -1,12 +1,10 @@
 //! `qfabric sim energy`: joules of one device by a power model, with and without each technique of the thesis.
 
 use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use comfy_table::CellAlignment;
-use qfabric_energy::{MAX_BYTES, Model, SHIPPED};
 use qfabric_sim::energy::{self, Report, SCENARIOS};
 
 use crate::exit::{Done, Failure, Outcome};
@@ -51,7 +49,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     args.svg.iter().try_for_each(|path| output::check_writable(path))?;
-    let model = read_model(&args.model)?;
+    let model = qfabric_daemon::read_model(&args.model).map_err(Failure::usage)?;
     let report = energy::simulate(&args.scenario, &model, args.seed)
         .ok_or_else(|| Failure::usage(format!("there is no scenario {}", args.scenario)))?
         .map_err(|error| Failure::usage(format!("model {} is too slow for {}: {error}", args.model, args.scenario)))?;
@@ -65,31 +63,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&text(&report))?;
     }
     Ok(Done(0))
-}
-
-/// The shipped model of this name, or the model in this file.
-fn read_model(name: &str) -> Result<Model, Failure> {
-    if let Some(model) = Model::shipped(name) {
-        return Ok(model);
-    }
-    let path = Path::new(name);
-    if !path.exists() {
-        let names = SHIPPED.map(|(name, _)| name).join(", ");
-        return Err(Failure::usage(format!("model {name} is neither a file nor a shipped model; shipped: {names}")));
-    }
-    Model::parse(name, &read_file(path)?).map_err(Failure::usage)
-}
-
-/// The text of a file that may be endless.
-fn read_file(path: &Path) -> Result<String, Failure> {
-    let failure = |error: io::Error| Failure::usage(format!("cannot read model {}: {error}", path.display()));
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(failure)?;
-    let length = file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(failure)?;
-    if length > MAX_BYTES {
-        return Err(Failure::usage(format!("model {} is longer than {MAX_BYTES} bytes; shorten it", path.display())));
-    }
-    Ok(text)
 }
 
 fn text(report: &Report) -> String {

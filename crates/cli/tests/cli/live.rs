@@ -126,6 +126,40 @@ fn a_program_is_shown_in_overload_until_it_is_granted_its_demand() {
 }
 
 #[test]
+fn a_program_that_saves_energy_is_accounted_and_says_what_is_missing() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let mut program = sh(folder.path(), "run --energy save --fps 25", "while :; do :; done");
+    let program = program.stderr(Stdio::piped()).spawn().unwrap();
+    let energy = || Answer::of(qfabric(folder.path()).args(["energy", "status", "--json"])).json();
+    wait_until(|| energy()["applications"][0]["cpu_time_ns"].as_u64() > Some(0));
+    let amounts = energy()["applications"][0]["energy"].as_array().cloned().unwrap();
+    let by_model = amounts.iter().find(|amount| amount["source"] == "model").unwrap();
+    assert!(by_model["joules"].as_f64() > Some(0.0), "{amounts:?}");
+    let status = Answer::of(qfabric(folder.path()).args(["status", "--json"])).json();
+    let saving = &status["applications"][0]["energy"];
+    assert!(saving["limited"] == false && saving["clock_part"].as_f64() > Some(0.0), "{saving}");
+    Answer::of(qfabric(folder.path()).arg("status")).expect(0, &["energy: application 1", "of the highest clock"]);
+    signal(&program, Signal::TERM);
+    let ended = Answer::from(program.wait_with_output().unwrap());
+    // No clock is limited without `clocks = true`.
+    ended.expect(143, &["qfabric: energy: ", "the clocks stay as they are"]);
+    wait_until(|| energy()["ended"][0]["source"].is_string());
+}
+
+#[test]
+fn a_host_without_a_meter_is_not_calibrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let has_meter = Answer::of(qfabric(folder.path()).args(["doctor", "--json"])).out.contains("(rapl)");
+    if !has_meter {
+        answer("energy calibrate").expect(4, &["no meter to calibrate with", "try: "]);
+    }
+    answer("energy calibrate --seconds 0").expect(2, &["1..=60"]);
+    answer("energy calibrate --out /nowhere/x.toml").expect(2, &["/nowhere/x.toml"]);
+}
+
+#[test]
 fn limits_are_shown_and_changed_and_a_wrong_one_is_named() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();

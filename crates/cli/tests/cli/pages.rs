@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 47] = [
+const COMMANDS: [&str; 49] = [
     "run",
     "probe",
     "doctor",
@@ -25,6 +25,8 @@ const COMMANDS: [&str; 47] = [
     "ecode ls",
     "ecode rm",
     "ecode trace",
+    "energy status",
+    "energy calibrate",
     "guard",
     "lab",
     "contract explain",
@@ -108,6 +110,7 @@ fn there_are_completions_for_every_common_shell() {
 fn without_a_daemon_status_and_top_end_with_4_and_name_qfabric_daemon() {
     answer("status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
     answer("top --socket /nowhere.sock").expect(4, &["qfabric daemon"]);
+    answer("energy status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
 }
 
 #[test]

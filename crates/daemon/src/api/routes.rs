@@ -10,19 +10,21 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
+use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
-use super::answers::{Answer, Refused, aside, done, number, read, word};
+use super::answers::{Answer, Refused, aside, done, number, read, shown, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, RequestKind};
 use crate::contracts::{self, Contracts};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
+use crate::energy::EnergyAccount;
 use crate::memory::Memory;
 use crate::net::{self, Net};
 use crate::{metrics, openapi, problem};
@@ -35,6 +37,7 @@ pub(crate) struct Context {
     memory: Arc<Memory>,
     channels: Arc<Channels>,
     contracts: Arc<Contracts>,
+    energy: Arc<EnergyAccount>,
     pub(super) timeout: Duration,
     openapi: Arc<str>,
 }
@@ -42,11 +45,12 @@ pub(crate) struct Context {
 impl Context {
     /// Adds the bandwidth, and the reserve of memory after the control group of the program is in place.
     async fn complete(&self, mut application: Application) -> Answer<Application> {
-        let (memory, net) = (self.memory.clone(), self.net.clone());
+        let (memory, net, energy) = (self.memory.clone(), self.net.clone(), self.energy.clone());
         let complete = move || {
             memory.settle();
             memory.complete(&mut application);
             net.complete([&mut application]);
+            energy.complete([&mut application]);
             Ok(application)
         };
         Ok(aside(complete).await?)
@@ -60,19 +64,22 @@ pub(crate) fn router(
     memory: Arc<Memory>,
     channels: Arc<Channels>,
     contracts: Arc<Contracts>,
+    energy: Arc<EnergyAccount>,
     timeout: Duration,
 ) -> Router {
     let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
     let openapi = openapi::document().into();
-    let context = Context { requests, ecalls, net, memory, channels, contracts, timeout, openapi };
+    let context = Context { requests, ecalls, net, memory, channels, contracts, energy, timeout, openapi };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
         .route("/v1/applications/{id}", application)
+        .route("/v1/applications/{id}/energy", put(save_energy))
         .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
         .route("/v1/limits", get(limits).put(set_limits).patch(change_limits))
+        .route("/v1/energy", get(energy_status))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
@@ -304,6 +311,42 @@ pub(crate) async fn leave(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Show the account of energy
+#[utoipa::path(get, path = "/v1/energy", responses(
+    (status = 200, description = "Joules of devices and applications since the start, each with its source", body = EnergyStatus),
+))]
+pub(crate) async fn energy_status(State(context): State<Context>) -> Answer<Json<EnergyStatus>> {
+    let HostStatus { applications, .. } = context.requests.ask(|reply| Command::Status { reply }).await?;
+    shown(move || {
+        context.energy.look(&applications);
+        Ok(context.energy.status())
+    })
+    .await
+}
+
+/// Save energy: hold the deadlines of an application at the lowest clock that suffices, until it leaves
+///
+/// If this host lacks a knob, the answer says what is missing, and everything else holds.
+#[utoipa::path(put, path = "/v1/applications/{id}/energy", params(("id" = AppId, Path, description = "Its number")),
+    responses(
+    (status = 200, description = "The clock, and what is missing", body = EnergySaving),
+    (status = 403, description = "The application belongs to another user", body = Problem),
+    (status = 404, description = "No application has this number", body = Problem),
+))]
+pub(crate) async fn save_energy(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<Json<EnergySaving>> {
+    let app = numbered(&id)?;
+    let owner = context.requests.ask(|reply| Command::Show { app, reply }).await?.owner;
+    if !peer.may_touch(owner) {
+        return Err(Refused(problem::not_your_application(app, owner.uid, peer.owner.uid)));
+    }
+    let HostStatus { applications, .. } = context.requests.ask(|reply| Command::Status { reply }).await?;
+    shown(move || context.energy.save(app, &applications)).await
+}
+
 /// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
@@ -316,7 +359,9 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
         context.memory.complete_status(&mut report.status);
         context.net.complete(&mut report.status.applications);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-        Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint))
+        context.energy.look(&report.status.applications);
+        let energy = Some(context.energy.status());
+        Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint, energy))
     };
     let text = aside(scrape).await?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
@@ -334,10 +379,11 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
 
 async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
-    let (memory, net) = (context.memory.clone(), context.net.clone());
+    let (memory, net, energy) = (context.memory.clone(), context.net.clone(), context.energy.clone());
     status = aside(move || {
         memory.complete_status(&mut status);
         net.complete(&mut status.applications);
+        energy.complete(&mut status.applications);
         Ok(status)
     })
     .await?;

@@ -254,6 +254,13 @@ impl Requests {
         let _ = self.send(Command::Lost(units));
     }
 
+    /// All applications. Blocks. `None`: the queue is full, or the service ends.
+    pub(crate) fn applications(&self) -> Option<Vec<Application>> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Status { reply }).ok()?;
+        Some(answer.blocking_recv().ok()?.ok()?.applications)
+    }
+
     /// What admission control grants now, in units of 2⁻²⁰ CPU. Blocks. `None`: the queue is full, or the service
     /// ends.
     pub(crate) fn grantable(&self, probes: Probes) -> Option<(Probes, Result<u64, ApplyError>)> {

@@ -25,18 +25,6 @@ pub(super) fn examine(facts: &mut Facts) -> Vec<Finding> {
             &files::trimmed("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default(),
         ),
         timer_slack(),
-        present(
-            "cpufreq",
-            "/sys/devices/system/cpu/cpu0/cpufreq",
-            "CPU frequencies can be set",
-            "CPU frequencies are fixed",
-        ),
-        present(
-            "powercap",
-            "/sys/class/powercap/intel-rapl:0",
-            "energy is measured",
-            "models are used instead of meters",
-        ),
         battery(Path::new("/sys/class/power_supply")),
     ]);
     findings
@@ -163,14 +151,6 @@ fn battery(supplies: &Path) -> Finding {
     }
 }
 
-/// Reports a device of the machine. A user cannot install one, so its absence needs no next step.
-fn present(name: &'static str, path: &str, reason: &str, otherwise: &str) -> Finding {
-    match Path::new(path).exists() {
-        true => Finding::ok(name, reason),
-        false => Finding::new(name, State::Absent, format!("no {path}: {otherwise}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -180,10 +160,8 @@ mod tests {
     #[test]
     fn absent_hardware_has_no_next_step() {
         let empty = tempfile::tempdir().unwrap();
-        let missing = empty.path().join("intel-rapl:0");
-        for finding in [battery(empty.path()), present("powercap", missing.to_str().unwrap(), "", "models are used")] {
-            assert_eq!((finding.state, &finding.fix), (State::Absent, &None), "{finding:?}");
-        }
+        let finding = battery(empty.path());
+        assert_eq!((finding.state, &finding.fix), (State::Absent, &None), "{finding:?}");
         fs::create_dir(empty.path().join("BAT0")).unwrap();
         fs::write(empty.path().join("BAT0/type"), "Battery\n").unwrap();
         assert_eq!(battery(empty.path()).state, State::Ok);

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `bpf.rs` | requirements of handlers in the kernel |
 //! | `cpu.rs` | requirements of the mechanism `deadline` and its enforcement |
-//! | `host.rs` | capabilities, observation, groups, clocks, energy |
+//! | `energy.rs` | meters and knobs of energy |
+//! | `host.rs` | capabilities, observation, groups, time, battery |
 //! | `schedulers.rs` | requirements of the mechanism `ext` and of packet schedulers |
 
 mod bpf;
 mod cpu;
+mod energy;
 mod host;
 mod schedulers;
 
@@ -20,6 +22,7 @@ use qfabric_types::{MechanismName, Share};
 use crate::books;
 use crate::hrtick::{DEBUGFS, Feature};
 use crate::journal::{Journal, SwitchError};
+use crate::power;
 
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -111,6 +114,7 @@ pub fn examine() -> Report {
     let mut findings = vec![host::kernel()];
     findings.extend(cpu::examine(&mut facts, Path::new(DEBUGFS)));
     findings.extend(host::examine(&mut facts));
+    findings.extend(energy::examine(Path::new(power::SYS), Path::new("/")));
     findings.push(bpf::examine(&mut facts));
     findings.extend(schedulers::examine(&mut facts));
     Report { findings, facts }

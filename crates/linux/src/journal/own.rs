@@ -18,6 +18,7 @@ use qfabric_types::ThreadId;
 use super::{JournalError, Restored, io_error};
 use crate::files;
 use crate::memory_groups;
+use crate::power;
 use crate::threads;
 
 /// Name of the folder in the run folder.
@@ -83,9 +84,14 @@ pub type Replayed = (PathBuf, Result<Restored, JournalError>);
 pub fn restore_stale(run: &Path) -> Result<Vec<Replayed>, JournalError> {
     let of = |folder: PathBuf| {
         let groups = memory_groups::restore(&folder);
+        let knobs = power::restore(&folder);
         let restored = super::restore(&folder).map(|mut restored| {
             restored.settings += groups.settings;
             restored.failed.extend(groups.failed);
+            match knobs {
+                Ok(knobs) => restored.add(knobs),
+                Err(error) => restored.failed.push(error.to_string()),
+            }
             restored
         });
         remove(&folder);
@@ -101,6 +107,15 @@ pub fn restore_stale(run: &Path) -> Result<Vec<Replayed>, JournalError> {
 
 /// Removes a folder whose journal lists no change to undo.
 pub fn remove(folder: &Path) {
+    let knobs = folder.join(power::FOLDER);
+    if knobs.is_dir() {
+        remove_settled(&knobs);
+    }
+    remove_settled(folder);
+}
+
+/// The folder stays if it contains the journal of knobs that are not back.
+fn remove_settled(folder: &Path) {
     let file = folder.join(super::FILE);
     let settled = !fs::symlink_metadata(&file).is_ok_and(|meta| meta.len() > 0);
     if settled || super::lists_no_change(&file) {
@@ -204,5 +219,24 @@ mod tests {
         journal::restore(&path).unwrap();
         remove(&path);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_knobs_of_a_killed_service_are_put_back() {
+        let (run, sys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tree = crate::testing::power::PowerTree::new(sys.path());
+        tree.clock("policy0", 900_000, (800_000, 3_600_000));
+        let own = OwnFolder::make(run.path()).unwrap();
+        let knobs = own.path().join(power::FOLDER);
+        fs::create_dir(&knobs).unwrap();
+        let mut journal = Journal::open(&knobs).unwrap();
+        journal.turn(&power::clocks(tree.root())[0].knob(power::KnobName::MaxFrequency), "1000000").unwrap();
+        drop(journal);
+        let killed = run.path().join(FOLDER).join("4000000-77-3");
+        fs::rename(own.path(), &killed).unwrap();
+        let restored = restore_stale(run.path()).unwrap();
+        assert_eq!((restored.len(), restored[0].1.as_ref().unwrap().settings), (1, 1));
+        assert_eq!(tree.get("devices/system/cpu/cpufreq/policy0/scaling_max_freq"), "3600000");
+        assert!(!killed.exists());
     }
 }

@@ -205,3 +205,87 @@ fn the_file_stays_small_when_a_program_starts_many_threads() {
     let left = read(journal.path(), &journal.file).unwrap().unwrap();
     assert_eq!(left.threads.into_values().collect::<Vec<_>>(), [touched(500, 1)]);
 }
+
+fn tree_of_clocks(at: &Path) -> crate::testing::power::PowerTree {
+    let tree = crate::testing::power::PowerTree::new(at);
+    tree.clock("policy0", 900_000, (800_000, 3_600_000));
+    tree
+}
+
+const MOST: &str = "devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+
+#[test]
+fn a_knob_returns_to_its_value_before_the_first_turn_also_after_a_rewrite() {
+    for rewritten in [false, true] {
+        let (run, sys) = (run_folder(), run_folder());
+        let tree = tree_of_clocks(sys.path());
+        let knob = crate::power::clocks(tree.root())[0].knob(crate::power::KnobName::MaxFrequency);
+        let mut journal = Journal::open(run.path()).unwrap();
+        assert!(journal.turn(&knob, "2000000").unwrap() && journal.turn(&knob, "1200000").unwrap());
+        assert!(!journal.turn(&knob, "1200000").unwrap(), "it has the value already");
+        if rewritten {
+            journal.rewrite().unwrap();
+        }
+        drop(journal);
+        assert_eq!(tree.get(MOST), "1200000");
+        assert_eq!(restore(run.path()).unwrap().settings, 1);
+        assert_eq!(tree.get(MOST), "3600000");
+        assert_eq!(restore(run.path()).unwrap(), Restored::default());
+    }
+}
+
+#[test]
+fn a_knob_that_is_back_or_vanished_needs_no_restore() {
+    let (run, sys) = (run_folder(), run_folder());
+    let tree = tree_of_clocks(sys.path());
+    let clock = crate::power::clocks(tree.root()).remove(0);
+    let knob = clock.knob(crate::power::KnobName::MaxFrequency);
+    let mut journal = Journal::open(run.path()).unwrap();
+    journal.turn(&knob, "1200000").unwrap();
+    assert_eq!(journal.turn_back(), Vec::<String>::new());
+    assert_eq!(tree.get(MOST), "3600000");
+    journal.turn(&knob, "1300000").unwrap();
+    tree.remove("devices");
+    assert_eq!(journal.turn_back(), Vec::<String>::new());
+    let refused = journal.turn(&knob, "1300000").unwrap_err().to_string();
+    assert!(refused.contains("scaling_max_freq does not exist"), "{refused}");
+    drop(journal);
+    assert_eq!(restore(run.path()).unwrap(), Restored::default());
+}
+
+#[test]
+fn a_record_of_another_file_or_value_is_refused_and_nothing_is_written() {
+    let sys = run_folder();
+    let tree = tree_of_clocks(sys.path());
+    let sys = tree.root().display().to_string();
+    let good =
+        format!(r#"{{"knob":{{"knob":{{"sys":"{sys}","policy":"policy0","name":"max_frequency"}},"was":"7"}}}}"#);
+    for (part, other) in [
+        ("policy0", "../../../../etc"),
+        ("policy0", "policy"),
+        ("policy0", "policy0/../policy1"),
+        ("max_frequency", "scaling_setspeed"),
+        (r#""was":"7""#, r#""was":"7\n8""#),
+        (r#""was":"7""#, r#""was":"""#),
+        (&*sys, "relative"),
+        (&*sys, "/sys/../etc"),
+    ] {
+        let run = run_folder();
+        write(run.path(), &format!("{}{}\n", boot_line(), good.replace(part, other)));
+        assert!(refusal(run.path()).contains("line 2"), "{other}: {}", refusal(run.path()));
+    }
+    assert_eq!(tree.get(MOST), "3600000");
+}
+
+#[test]
+fn a_clamped_thread_is_restored_and_a_kernel_without_clamps_refuses() {
+    let (run, worker) = (run_folder(), Worker::sleeping());
+    let before = clamp_of(worker.thread).unwrap();
+    let mut journal = Journal::open(run.path()).unwrap();
+    let clamped = journal.clamp(worker.thread, 300);
+    assert_eq!(clamped.is_ok(), crate::power::has_clamps(), "{clamped:?}");
+    drop(journal);
+    let restored = restore(run.path()).unwrap();
+    assert_eq!((restored.threads, restored.failed.len()), (usize::from(clamped.is_ok()), 0));
+    assert_eq!(clamp_of(worker.thread).unwrap(), before);
+}

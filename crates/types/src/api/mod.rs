@@ -8,12 +8,14 @@
 //! | `GET /v1/applications/{id}` | → [`Application`] |
 //! | `PATCH /v1/applications/{id}` | [`crate::Contract`] → [`Application`] |
 //! | `DELETE /v1/applications/{id}` | → 204 |
+//! | `PUT /v1/applications/{id}/energy` | → [`energy::EnergySaving`]: hold its deadlines at the lowest clock |
 //! | `POST /v1/claims/{claim}` | at the lender: [`ApplicationRequest`] for a loan → 201 [`Application`] |
 //! | `DELETE /v1/claims/{claim}` | at the host that asked for the loan: gives the loan back → 204 |
 //! | `GET /v1/status` | → [`HostStatus`] |
 //! | `GET /v1/limits` | → [`HostLimits`] |
 //! | `PUT /v1/limits` | all [`HostLimits`]; only for root and the service's own user → [`HostLimits`] |
 //! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
+//! | `GET /v1/energy` | → [`energy::EnergyStatus`] |
 //! | `GET /metrics` | → Prometheus text |
 //!
 //! The modules [`ecalls`], [`channel`], [`net`] and [`contracts`] contain the bodies of services, Q-channels, packet
@@ -28,6 +30,7 @@ pub mod channel;
 pub mod contracts;
 mod dispatch;
 pub mod ecalls;
+pub mod energy;
 mod lending;
 mod limits;
 pub mod memory;
@@ -127,6 +130,9 @@ pub struct Application {
     /// The streams of packets that end with the application's process, or that the process asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bandwidth: Vec<net::Bandwidth>,
+    /// The clock, if the application saves energy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<energy::EnergySaving>,
 }
 
 /// The reservations of all threads of an application together, as two sums that only grow. The difference of two

@@ -3,11 +3,12 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The origin of an amount of energy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EnergySource {
     /// Time in a state × the power of that state in a model.
@@ -34,9 +35,12 @@ impl EnergySource {
 
 /// An amount of energy. The number of joules is private: `Display` and JSON print it together with its source, and
 /// [`Energy::ratio`] and [`Energy::cmp_amount`] compare two amounts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Energy {
+    /// The amount.
     joules: f64,
+    /// The origin of the amount.
     source: EnergySource,
 }
 

@@ -1,0 +1,386 @@
+//! Applications that save energy: their deadlines are held at the lowest clock that suffices.
+//!
+//! The needed clock is s = max(u_max, Σu/m) / 0.95 of the highest one: u are the reservations of all threads, m the
+//! number of CPUs. At this clock the kernel's own bound on lateness holds (Σu <= m, every u <= 1), and 5 % stay for best
+//! effort: 1/s is k' of the thesis (000 §6.4.1) for several CPUs.
+//!
+//! A job that was measured at a low clock took longer, so its reservation grew; a fixed budget did not. The needed clock
+//! therefore lies between s·(present part) and s. Inside this range the clock stays; otherwise it becomes s:
+//!
+//! ```text
+//!        too slow: raise to s        keep         too fast: lower to s
+//!   ─────────────────────────┬────────────────┬───────────────────────▶ present part of the highest clock
+//!                       s · present           s
+//! ```
+//! If more than [`LATE`] of the jobs since the last look were late, the clock becomes the highest one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use qfabric_energy::{Cpu, USABLE, cheapest_level};
+use qfabric_linux::journal::Journal;
+use qfabric_linux::power::{self, Clock, FOLDER, FULL, KnobName, PowerManager};
+use qfabric_linux::threads;
+use qfabric_types::api::Application;
+use qfabric_types::api::energy::EnergySaving;
+use qfabric_types::{AppId, ThreadId};
+
+use super::EnergyConfig;
+
+/// Part of late jobs from which on the clock is too slow.
+const LATE: f64 = 0.05;
+/// Preference of a processor that chooses its clock itself, within the limits that this program sets.
+const PREFERENCE: &str = "balance_power";
+
+/// Jobs and misses of an application at the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Jobs {
+    jobs: u64,
+    misses: u64,
+}
+
+#[derive(Default)]
+struct Saver {
+    jobs: Jobs,
+    pid: i32,
+    clamped: usize,
+}
+
+pub(super) struct Saving {
+    cpu: Cpu,
+    cpus: usize,
+    allowed: bool,
+    sys: PathBuf,
+    root: PathBuf,
+    /// Run folder of the service.
+    directory: PathBuf,
+    /// Opened for the first application that saves.
+    journal: Option<Journal>,
+    savers: BTreeMap<AppId, Saver>,
+    /// Present part of the highest clock.
+    part: f64,
+    limited: bool,
+    missing: Vec<String>,
+}
+
+impl Saving {
+    pub(super) fn new(config: &EnergyConfig, cpu: Cpu, cpus: usize, directory: &Path) -> Saving {
+        Saving {
+            cpu,
+            cpus: cpus.max(1),
+            allowed: config.clocks,
+            sys: config.sys.clone(),
+            root: config.root.clone(),
+            directory: directory.to_owned(),
+            journal: None,
+            savers: BTreeMap::new(),
+            part: 1.0,
+            limited: false,
+            missing: Vec::new(),
+        }
+    }
+
+    /// From now on the application saves energy.
+    pub(super) fn begin(&mut self, app: &Application, applications: &[Application]) -> EnergySaving {
+        let Application { quality, pid, .. } = app;
+        let jobs = Jobs { jobs: quality.jobs, misses: quality.misses };
+        self.savers.insert(app.id, Saver { jobs, pid: *pid, clamped: 0 });
+        self.follow(applications);
+        self.of(app.id).expect("inserted above, and the application is in the list")
+    }
+
+    pub(super) fn of(&self, app: AppId) -> Option<EnergySaving> {
+        let saver = self.savers.get(&app)?;
+        let Saving { part, limited, missing, .. } = self;
+        Some(EnergySaving { clock_part: *part, clamped: saver.clamped, limited: *limited, missing: missing.clone() })
+    }
+
+    /// Chooses the clock again; puts everything back after the last application that saves.
+    pub(super) fn follow(&mut self, applications: &[Application]) {
+        self.savers.retain(|id, _| applications.iter().any(|app| app.id == *id));
+        if self.savers.is_empty() {
+            self.put_back();
+            return;
+        }
+        let late = self.are_late(applications);
+        let needed = if late { 1.0 } else { next_part(self.part, load(applications, self.cpus) / USABLE) };
+        self.part = 1.0 / self.cpu.stretch(cheapest_level(&self.cpu, 1.0 / needed.max(1e-6), 0.0));
+        self.missing.clear();
+        if self.journal.is_none() {
+            match open(&self.directory) {
+                Ok(journal) => self.journal = Some(journal),
+                Err(why) => return self.missing.push(format!("nothing is limited: {why}")),
+            }
+        }
+        self.limit_clocks();
+        self.clamp();
+    }
+
+    fn are_late(&mut self, applications: &[Application]) -> bool {
+        let mut late = false;
+        for app in applications {
+            let Some(saver) = self.savers.get_mut(&app.id) else { continue };
+            let now = Jobs { jobs: app.quality.jobs, misses: app.quality.misses };
+            let before = std::mem::replace(&mut saver.jobs, now);
+            let (jobs, misses) = (now.jobs.saturating_sub(before.jobs), now.misses.saturating_sub(before.misses));
+            late |= jobs > 0 && misses as f64 > LATE * jobs as f64;
+        }
+        late
+    }
+
+    fn limit_clocks(&mut self) {
+        let clocks = power::clocks(&self.sys);
+        let lack = lack_of_clocks(self.allowed, &clocks, || power::power_manager(&self.root));
+        self.limited = lack.is_none();
+        let Some(journal) = self.journal.as_mut() else { return };
+        if let Some(lack) = lack {
+            self.missing.push(lack);
+            self.missing.extend(journal.turn_back());
+            return;
+        }
+        for clock in &clocks {
+            match limit(journal, clock, self.part) {
+                Ok(missing) => self.missing.extend(missing),
+                Err(error) => {
+                    self.limited = false;
+                    self.missing.push(error);
+                }
+            }
+        }
+    }
+
+    /// Clamps the threads of all applications that save. The kernel ignores clamps of threads under SCHED_DEADLINE, and
+    /// takes their reservations as the request instead.
+    fn clamp(&mut self) {
+        if !power::has_clamps() {
+            let why =
+                "threads cannot be limited: the kernel has no utilization clamps; boot one with CONFIG_UCLAMP_TASK";
+            return self.missing.push(why.to_owned());
+        }
+        let Some(journal) = self.journal.as_mut() else { return };
+        let most = (self.part * f64::from(FULL)).ceil() as u32;
+        let mut present = BTreeSet::new();
+        for saver in self.savers.values_mut() {
+            saver.clamped = 0;
+            for thread in program(saver.pid) {
+                present.insert(thread);
+                match journal.clamp(thread, most) {
+                    Ok(clamped) => saver.clamped += usize::from(clamped),
+                    Err(error) => return self.missing.push(format!("thread {thread} is not limited: {error}")),
+                }
+            }
+        }
+        // Threads of applications that have left, and threads that have ended.
+        for thread in journal.clamped().into_iter().filter(|thread| !present.contains(thread)) {
+            self.missing.extend(journal.unclamp(thread).err().map(|error| error.to_string()));
+        }
+    }
+
+    /// Puts all knobs and clamps back.
+    pub(super) fn put_back(&mut self) {
+        (self.part, self.limited) = (1.0, false);
+        let Some(mut journal) = self.journal.take() else { return };
+        let threads = journal.clamped();
+        let clamps = threads.into_iter().filter_map(|tid| journal.unclamp(tid).err().map(|error| error.to_string()));
+        let failed: Vec<String> = clamps.collect();
+        for failure in failed.into_iter().chain(journal.turn_back()) {
+            tracing::error!("not restored: {failure}; run `qfabric restore` after the end of this service");
+        }
+    }
+}
+
+/// Largest number of threads of a program that are clamped.
+const MOST_THREADS: usize = 4_096;
+
+fn program(pid: i32) -> Vec<ThreadId> {
+    let processes = std::iter::once(pid).chain(threads::descendants(pid));
+    processes.flat_map(|pid| threads::list(pid).unwrap_or_default()).take(MOST_THREADS).collect()
+}
+
+fn open(directory: &Path) -> Result<Journal, String> {
+    let folder = directory.join(FOLDER);
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    Journal::open(&folder).map_err(|error| error.to_string())
+}
+
+/// max(u_max, Σu/m) of all reservations; an application without reserved threads counts with its grant.
+fn load(applications: &[Application], cpus: usize) -> f64 {
+    let (mut sum, mut most) = (0.0, 0.0_f64);
+    for app in applications {
+        let shares = app.threads.iter().filter_map(|thread| Some(thread.reservation?.share().as_f64()));
+        let (of_threads, largest) = shares.fold((0.0, 0.0_f64), |(sum, most), share| (sum + share, most.max(share)));
+        // The grant may be ahead of the reservations.
+        sum += app.granted.as_f64().max(of_threads);
+        most = most.max(if of_threads > 0.0 { largest } else { app.granted.as_f64().min(1.0) });
+    }
+    most.max(sum / cpus as f64)
+}
+
+/// The part of the highest clock from now on; `needed` is s.
+fn next_part(present: f64, needed: f64) -> f64 {
+    let needed = needed.clamp(0.0, 1.0);
+    if (needed * present..=needed).contains(&present) { present } else { needed }
+}
+
+/// The search for another manager reads all processes, so it comes last.
+fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: impl FnOnce() -> Option<PowerManager>) -> Option<String> {
+    if clocks.is_empty() {
+        return Some("the clocks stay as they are: no cpufreq; run qfabric doctor to see why".to_owned());
+    }
+    if !allowed {
+        let why = "the clocks stay as they are: set clocks = true in [energy] of the daemon's configuration";
+        return Some(why.to_owned());
+    }
+    manager().map(|manager| format!("the clocks stay as they are: {manager}; to end it: {}", manager.stop))
+}
+
+/// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the
+/// clock that the reservations need. Returns what is missing although the clock is limited.
+fn limit(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String>, String> {
+    let (least, most) = clock.range;
+    let khz = ((part * most as f64).ceil() as u64).clamp(least, most).to_string();
+    let turn = |journal: &mut Journal, name, value: &str| {
+        journal.turn(&clock.knob(name), value).map(drop).map_err(|error| error.to_string())
+    };
+    let chooses_itself = clock.knob(KnobName::Preference).value().is_some();
+    if chooses_itself {
+        turn(journal, KnobName::MinFrequency, &least.to_string())?;
+    }
+    turn(journal, KnobName::MaxFrequency, &khz)?;
+    if chooses_itself {
+        turn(journal, KnobName::MinFrequency, &khz)?;
+        return Ok(turn(journal, KnobName::Preference, PREFERENCE).err());
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use qfabric_energy::Model;
+    use qfabric_linux::testing::power::PowerTree;
+    use qfabric_types::{Nanos, Reservation, Share};
+
+    use super::*;
+    use crate::metrics::tests::application;
+
+    const CPUFREQ: &str = "devices/system/cpu/cpufreq/policy0";
+
+    /// An application whose thread has `budget` ms in every 10 ms.
+    fn app(id: u64, budget: u64) -> Application {
+        let reservation = Reservation::new(Nanos::from_millis(budget), Nanos::from_millis(10)).unwrap();
+        let thread = qfabric_types::api::ThreadStatus { tid: ThreadId(77), reservation: Some(reservation) };
+        let mut app = Application { threads: vec![thread], granted: reservation.share(), ..application(id) };
+        // No process has this id: its threads are none.
+        app.pid = i32::MAX;
+        app.quality.misses = 0;
+        app
+    }
+
+    fn saving(tree: &PowerTree, allowed: bool) -> Saving {
+        let (sys, root) = (tree.root().to_owned(), tree.root().to_owned());
+        let config = EnergyConfig { clocks: allowed, sys, root, ..EnergyConfig::default() };
+        let cpu = Model::shipped("x86-server").unwrap().cpu;
+        Saving::new(&config, cpu, 2, &tree.root().join("run"))
+    }
+
+    fn tree() -> (tempfile::TempDir, PowerTree) {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = PowerTree::new(folder.path());
+        tree.clock("policy0", 3_000_000, (800_000, 3_000_000));
+        (folder, tree)
+    }
+
+    fn most(tree: &PowerTree) -> String {
+        tree.get(&format!("{CPUFREQ}/scaling_max_freq"))
+    }
+
+    #[test]
+    fn the_clock_is_the_lowest_that_all_reservations_need_and_comes_back() {
+        let (_folder, tree) = tree();
+        let mut saving = saving(&tree, true);
+        let other = app(2, 1);
+        let state = saving.begin(&app(1, 4), &[app(1, 4), other.clone()]);
+        assert_eq!((state.limited, state.clock_part), (true, 0.5));
+        assert_eq!(most(&tree), "1500000");
+        saving.follow(&[app(1, 8), other.clone()]);
+        assert_eq!(most(&tree), "3000000");
+        saving.follow(&[other]);
+        assert_eq!((most(&tree), saving.of(AppId(1))), ("3000000".to_owned(), None));
+    }
+
+    #[test]
+    fn a_killed_service_leaves_a_journal_that_restores_the_clock() {
+        let (_folder, tree) = tree();
+        tree.set(&format!("{CPUFREQ}/energy_performance_preference"), "performance");
+        let mut saving = saving(&tree, true);
+        saving.begin(&app(1, 4), &[app(1, 4)]);
+        assert_eq!(tree.get(&format!("{CPUFREQ}/energy_performance_preference")), "balance_power");
+        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_min_freq")), "1500000");
+        drop(saving);
+        let restored = power::restore(&tree.root().join("run")).unwrap();
+        assert_eq!((restored.settings, restored.failed.len()), (3, 0), "{restored:?}");
+        assert_eq!(tree.get(&format!("{CPUFREQ}/energy_performance_preference")), "performance");
+        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_min_freq")), "800000");
+        assert_eq!(most(&tree), "3000000");
+    }
+
+    #[test]
+    fn a_clock_that_another_program_owns_or_that_is_not_allowed_stays() {
+        let (_folder, tree) = tree();
+        let lack = |saving: &mut Saving| {
+            let state = saving.begin(&app(1, 4), &[app(1, 4)]);
+            assert!(!state.limited && state.missing[0].starts_with("the clocks stay"), "{state:?}");
+            state.missing[0].clone()
+        };
+        assert!(lack(&mut saving(&tree, false)).contains("clocks = true in [energy]"));
+        tree.set("run/tuned/tuned.pid", 812);
+        tree.set("proc/812/comm", "tuned");
+        assert!(lack(&mut saving(&tree, true)).contains("tuned manages the clocks"));
+        tree.remove("devices");
+        assert!(lack(&mut saving(&tree, true)).contains("no cpufreq"));
+        assert!(!tree.root().join("devices").exists());
+    }
+
+    #[test]
+    fn late_jobs_raise_the_clock_to_the_highest() {
+        let (_folder, tree) = tree();
+        let mut saving = saving(&tree, true);
+        saving.begin(&app(1, 4), &[app(1, 4)]);
+        let mut late = app(1, 4);
+        (late.quality.jobs, late.quality.misses) = (107, 20);
+        saving.follow(&[late.clone()]);
+        assert_eq!(most(&tree), "3000000");
+        late.quality.jobs = 207;
+        saving.follow(&[late]);
+        assert_eq!(most(&tree), "1500000");
+    }
+
+    #[test]
+    fn a_grant_without_a_reservation_counts() {
+        let mut waiting = app(1, 4);
+        waiting.threads.clear();
+        waiting.granted = Share::from_ppm(600_000);
+        assert_eq!(load(&[waiting, app(2, 1)], 2), 0.6);
+        assert_eq!(load(&[], 2), 0.0);
+    }
+
+    proptest! {
+        /// The reservation of an adaptive application is measured at the present clock.
+        #[test]
+        fn the_clock_of_a_constant_load_settles_and_suffices(load in 0.01..0.95f64, adaptive: bool) {
+            let mut part = 1.0;
+            let mut parts = Vec::new();
+            for _ in 0..6 {
+                let seen = if adaptive { load / part } else { load };
+                part = next_part(part, seen / USABLE);
+                parts.push(part);
+            }
+            prop_assert!(parts[2..].windows(2).all(|two| two[0] == two[1]), "{parts:?}");
+            prop_assert!(part >= load / USABLE - 1e-9, "{part} for {load}");
+        }
+    }
+}
