@@ -64,6 +64,16 @@ fn a_valid_program_is_measured_and_an_error_is_shown_with_its_line() {
 }
 
 #[test]
+fn a_suspicious_text_is_accepted_with_warnings() {
+    let folder = folder(&[("warn.ec", "int a;\nif (a = 1) return 1;\n")]);
+    let check = |rest: &[&str]| run(&folder, &[&["ecode", "check", "warn.ec"], rest].concat());
+    check(&[]).expect(0, &["warn.ec: good"]);
+    let warnings = &check(&["--json"]).json()["warnings"];
+    assert_eq!((&warnings[0]["line"], &warnings[0]["column"]), (&json!(2), &json!(7)), "{warnings}");
+    assert_eq!(warnings[0]["message"], "this condition is an assignment");
+}
+
+#[test]
 fn ten_megabytes_of_text_are_refused_because_of_their_length() {
     let folder = folder(&[("long.ec", &"x += 1;\n".repeat(1_300_000))]);
     run(&folder, &["ecode", "check", "long.ec"]).expect(2, &["long.ec", "bytes"]);
