@@ -184,16 +184,16 @@ impl Service {
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
-        let router = api::router(
-            requests.clone(),
-            ecalls.clone(),
-            net.clone(),
-            memory.clone(),
-            channels.clone(),
-            joint.clone(),
-            energy.clone(),
+        let router = api::router(api::Context {
+            requests: requests.clone(),
+            ecalls: ecalls.clone(),
+            net: net.clone(),
+            memory: memory.clone(),
+            channels: channels.clone(),
+            contracts: joint.clone(),
+            energy: energy.clone(),
             timeout,
-        );
+        });
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let reserves = sockets.memory.take().expect("bound in prepare, taken once");

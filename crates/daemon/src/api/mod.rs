@@ -14,6 +14,6 @@ mod sockets;
 
 pub(crate) use accept::{Place, accept_each, refused as refused_connections};
 pub(crate) use leases::serve_rings;
-pub(crate) use routes::router;
+pub(crate) use routes::{Context, router};
 pub(crate) use server::serve_http;
 pub(crate) use sockets::{Sockets, bind};

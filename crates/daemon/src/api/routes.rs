@@ -1,7 +1,7 @@
 //! The paths, their bodies and their answers. Each handler reads the body, looks up credentials and asks the
 //! control thread.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -29,17 +29,21 @@ use crate::memory::Memory;
 use crate::net::{self, Net};
 use crate::{metrics, openapi, problem};
 
+/// The description of the API as JSON.
+static DOCUMENT: LazyLock<String> = LazyLock::new(openapi::document);
+
+/// The parts of the service that answer requests.
 #[derive(Clone)]
 pub(crate) struct Context {
-    requests: Requests,
-    pub(super) ecalls: Arc<Ecalls>,
-    net: Arc<Net>,
-    memory: Arc<Memory>,
-    channels: Arc<Channels>,
-    contracts: Arc<Contracts>,
-    energy: Arc<EnergyAccount>,
-    pub(super) timeout: Duration,
-    openapi: Arc<str>,
+    pub(crate) requests: Requests,
+    pub(crate) ecalls: Arc<Ecalls>,
+    pub(crate) net: Arc<Net>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) channels: Arc<Channels>,
+    pub(crate) contracts: Arc<Contracts>,
+    pub(crate) energy: Arc<EnergyAccount>,
+    /// A request that takes longer is refused.
+    pub(crate) timeout: Duration,
 }
 
 impl Context {
@@ -57,20 +61,10 @@ impl Context {
     }
 }
 
-pub(crate) fn router(
-    requests: Requests,
-    ecalls: Arc<Ecalls>,
-    net: Arc<Net>,
-    memory: Arc<Memory>,
-    channels: Arc<Channels>,
-    contracts: Arc<Contracts>,
-    energy: Arc<EnergyAccount>,
-    timeout: Duration,
-) -> Router {
-    let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout };
+pub(crate) fn router(context: Context) -> Router {
+    let Context { net, channels, contracts, timeout, .. } = &context;
+    let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout: *timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
-    let openapi = openapi::document().into();
-    let context = Context { requests, ecalls, net, memory, channels, contracts, energy, timeout, openapi };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -369,8 +363,8 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
 
 /// This description of the API
 #[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
-pub(crate) async fn describe(State(context): State<Context>) -> Response {
-    ([(CONTENT_TYPE, "application/json")], context.openapi.to_string()).into_response()
+pub(crate) async fn describe() -> Response {
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
 }
 
 fn numbered(id: &str) -> Result<AppId, Problem> {

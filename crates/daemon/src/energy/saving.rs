@@ -4,13 +4,14 @@
 //! number of CPUs. At this clock the kernel's own bound on lateness holds (Σu <= m, every u <= 1), and 5 % stay for best
 //! effort: 1/s is k' of the thesis (000 §6.4.1) for several CPUs.
 //!
-//! A job that was measured at a low clock took longer, so its reservation grew; a fixed budget did not. The needed clock
-//! therefore lies between s·(present part) and s. Inside this range the clock stays; otherwise it becomes s:
+//! The jobs of an adaptive application were measured at the present clock, so at the highest clock its reservations
+//! would be as small as u · (present part). A fixed budget does not depend on the clock. So s has a lower bound, with
+//! u · (present part) for adaptive applications, and an upper bound, with u for all. Between them the clock stays:
 //!
 //! ```text
-//!        too slow: raise to s        keep         too fast: lower to s
-//!   ─────────────────────────┬────────────────┬───────────────────────▶ present part of the highest clock
-//!                       s · present           s
+//!        too slow: raise to upper      keep         too fast: lower to upper
+//!   ─────────────────────────────┬────────────┬───────────────────────────────▶ present part of the highest clock
+//!                              lower        upper
 //! ```
 //! If more than [`LATE`] of the jobs since the last look were late, the clock becomes the highest one.
 
@@ -105,7 +106,8 @@ impl Saving {
             return;
         }
         let late = self.are_late(applications);
-        let needed = if late { 1.0 } else { next_part(self.part, load(applications, self.cpus) / USABLE) };
+        let bound = |part| load(applications, self.cpus, part) / USABLE;
+        let needed = if late { 1.0 } else { next_part(self.part, bound(self.part), bound(1.0)) };
         self.part = 1.0 / self.cpu.stretch(cheapest_level(&self.cpu, 1.0 / needed.max(1e-6), 0.0));
         self.missing.clear();
         if self.journal.is_none() {
@@ -206,23 +208,27 @@ fn open(directory: &Path) -> Result<Journal, String> {
     Journal::open(&folder).map_err(|error| error.to_string())
 }
 
-/// max(u_max, Σu/m) of all reservations; an application without reserved threads counts with its grant.
-fn load(applications: &[Application], cpus: usize) -> f64 {
+/// max(u_max, Σu/m) of all reservations, with those of adaptive applications × `part`. An application without reserved
+/// threads counts with its grant.
+fn load(applications: &[Application], cpus: usize, part: f64) -> f64 {
     let (mut sum, mut most) = (0.0, 0.0_f64);
     for app in applications {
+        let is_fixed = app.contract.fixed.is_some() || app.contract.service.is_some();
+        let scale = if is_fixed { 1.0 } else { part };
         let shares = app.threads.iter().filter_map(|thread| Some(thread.reservation?.share().as_f64()));
         let (of_threads, largest) = shares.fold((0.0, 0.0_f64), |(sum, most), share| (sum + share, most.max(share)));
         // The grant may be ahead of the reservations.
-        sum += app.granted.as_f64().max(of_threads);
-        most = most.max(if of_threads > 0.0 { largest } else { app.granted.as_f64().min(1.0) });
+        sum += scale * app.granted.as_f64().max(of_threads);
+        most = most.max(scale * if of_threads > 0.0 { largest } else { app.granted.as_f64().min(1.0) });
     }
     most.max(sum / cpus as f64)
 }
 
-/// The part of the highest clock from now on; `needed` is s.
-fn next_part(present: f64, needed: f64) -> f64 {
-    let needed = needed.clamp(0.0, 1.0);
-    if (needed * present..=needed).contains(&present) { present } else { needed }
+/// The part of the highest clock from now on, with the bounds of the needed one.
+fn next_part(present: f64, lower: f64, upper: f64) -> f64 {
+    let (lower, upper) = (lower.clamp(0.0, 1.0), upper.clamp(0.0, 1.0));
+    // The bounds come from products, whose last digits differ.
+    if (lower - 1e-9..=upper).contains(&present) { present } else { upper }
 }
 
 /// The search for another manager reads all processes, so it comes last.
@@ -307,6 +313,10 @@ mod tests {
         assert_eq!((state.limited, state.clock_part), (true, 0.5));
         assert_eq!(most(&tree), "1500000");
         saving.follow(&[app(1, 8), other.clone()]);
+        assert_eq!(most(&tree), "1500000", "measured at half the clock, the jobs take twice as long");
+        let mut fixed = app(3, 8);
+        fixed.contract.fixed = Some(fixed.granted);
+        saving.follow(&[app(1, 8), fixed]);
         assert_eq!(most(&tree), "3000000");
         saving.follow(&[other]);
         assert_eq!((most(&tree), saving.of(AppId(1))), ("3000000".to_owned(), None));
@@ -364,8 +374,8 @@ mod tests {
         let mut waiting = app(1, 4);
         waiting.threads.clear();
         waiting.granted = Share::from_ppm(600_000);
-        assert_eq!(load(&[waiting, app(2, 1)], 2), 0.6);
-        assert_eq!(load(&[], 2), 0.0);
+        assert_eq!(load(&[waiting.clone(), app(2, 1)], 2, 1.0), 0.6);
+        assert_eq!((load(&[waiting], 2, 0.5), load(&[], 2, 1.0)), (0.3, 0.0));
     }
 
     proptest! {
@@ -376,11 +386,12 @@ mod tests {
             let mut parts = Vec::new();
             for _ in 0..6 {
                 let seen = if adaptive { load / part } else { load };
-                part = next_part(part, seen / USABLE);
+                let scale = if adaptive { part } else { 1.0 };
+                part = next_part(part, seen * scale / USABLE, seen / USABLE);
                 parts.push(part);
             }
             prop_assert!(parts[2..].windows(2).all(|two| two[0] == two[1]), "{parts:?}");
-            prop_assert!(part >= load / USABLE - 1e-9, "{part} for {load}");
+            prop_assert!(part >= load / USABLE - 1e-6, "{part} for {load}");
         }
     }
 }
