@@ -156,19 +156,21 @@ pub(crate) enum Adjustment {
 
 impl Adjustment {
     /// Changes the contract. A guarantee is at most the contract's largest bandwidth, and makes a contract of class C one
-    /// of class B: class C has none.
+    /// of class B: class C has none. A guarantee of zero leaves a fixed service and class C as they are.
     pub(crate) fn apply(self, contract: &mut Contract) {
         match self {
             Adjustment::Most(most) => contract.max_bandwidth = most,
             Adjustment::Weight(weight) => contract.weight = weight,
             Adjustment::Service(service) => contract.service = Some(service),
             Adjustment::Window(window) => contract.window = Some(window),
+            Adjustment::Guaranteed(share) if share == Share::ZERO && contract.service.is_some() => {}
             Adjustment::Guaranteed(share) if contract.service.is_some() => {
                 contract.service = Some(share.min(contract.max_bandwidth).budget_in(contract.period));
             }
             Adjustment::Guaranteed(share) => {
                 contract.guaranteed = Some(share.min(contract.max_bandwidth));
-                contract.class = if contract.class == Class::C { Class::B } else { contract.class };
+                let is_new = contract.class == Class::C && share > Share::ZERO;
+                contract.class = if is_new { Class::B } else { contract.class };
             }
         }
     }
