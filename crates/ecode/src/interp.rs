@@ -224,9 +224,7 @@ impl Call<'_> {
             ExprKind::Attr(number) => self.attributes[*number as usize],
             ExprKind::SetAttr(number, value) => {
                 let value = self.eval(value, f)?;
-                self.attributes[*number as usize] = value;
-                *self.assigned |= 1u64.checked_shl(*number).unwrap_or(0);
-                value
+                self.assign(*number, value)
             }
             ExprKind::AddAttr(number, value) => {
                 let value = self.eval(value, f)?;
@@ -249,6 +247,13 @@ impl Call<'_> {
             ExprKind::Call(function, arguments) => self.call(*function, arguments, f)?,
             ExprKind::Builtin(what, _) => self.builtin(*what),
         })
+    }
+
+    /// Assigns the attribute and returns the value.
+    fn assign(&mut self, number: u32, value: i64) -> i64 {
+        self.attributes[number as usize] = value;
+        *self.assigned |= 1u64.checked_shl(number).unwrap_or(0);
+        value
     }
 
     fn call(&mut self, function: FunctionId, arguments: &[Expr], f: usize) -> Done<i64> {
