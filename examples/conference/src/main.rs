@@ -12,7 +12,8 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use qfabric_conference::wire::{FRAGMENT, Feedback};
 use qfabric_conference::{
-    Codec, JoinOptions, Level, LevelSwitch, Report, ServeOptions, Source, Stop, available, join, request_level, serve,
+    Codec, Concession, JoinOptions, Level, LevelLadder, LevelSwitch, Report, ServeOptions, Source, Stop, available,
+    join, request_level, serve,
 };
 use qfabric_types::Nanos;
 
@@ -68,6 +69,11 @@ struct Serve {
     /// First level: codec, quality and size
     #[arg(long, default_value = "jpeg:50:352x288")]
     level: Level,
+    /// Give up what is named while receivers show too few pictures, from the best value to the minimum, and take it back
+    /// in reverse order: quality=75,50,25, size=640x480,320x240 or codec=jpeg,h264. The first option is given up first,
+    /// the first values are the first level. The median receiver counts
+    #[arg(long, value_name = "WHAT=VALUE,VALUE")]
+    adapt: Vec<Concession>,
     /// A picture that has not arrived this long after it was coded is dropped
     #[arg(long, default_value = "1s")]
     deadline: Nanos,
@@ -155,7 +161,10 @@ impl Common {
 
 fn serving(options: Serve) -> Result<()> {
     let common = &options.common;
-    let switch = Arc::new(LevelSwitch::new(options.level, &common.codecs()?)?);
+    let codecs = common.codecs()?;
+    let ladder = ladder(&options, &codecs)?;
+    let first = ladder.as_ref().map_or(options.level, LevelLadder::level);
+    let switch = Arc::new(LevelSwitch::new(first, &codecs)?);
     let stop = common.stop()?;
     read_levels(switch.clone());
     let settings = ServeOptions {
@@ -164,11 +173,19 @@ fn serving(options: Serve) -> Result<()> {
         period: common.period(),
         deadline: options.deadline,
         fragment: options.fragment as usize,
+        ladder,
         socket: common.socket.clone(),
         stop,
     };
     let json = common.json;
     serve(&settings, &switch, &move |report| print(json, report, &|| served(report)))
+}
+
+/// The ladder of `--adapt`, without codecs that this host lacks.
+fn ladder(options: &Serve, codecs: &[Codec]) -> Result<Option<LevelLadder>> {
+    let usable: Vec<Concession> = options.adapt.iter().cloned().filter_map(|one| one.limited_to(codecs)).collect();
+    let ladder = || LevelLadder::new(options.level, &usable, options.common.fps as f64);
+    (!usable.is_empty()).then(ladder).transpose()
 }
 
 /// One line, which is lost if nobody reads it.

@@ -11,6 +11,7 @@ use qfabric_netlab::{Lab, LabEnd, LabSettings};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::measure::{Series, ServerSecond, ShownPicture};
+use super::scenes::Scene;
 use crate::children::{self, ChildGuard, Stop};
 
 pub(super) const SERVER: usize = 0;
@@ -147,7 +148,7 @@ impl Site {
     }
 
     /// Starts the conference and waits until the client shows pictures.
-    pub(super) fn talk(mut self, level: &str, rate: u32, stop: &Stop) -> Result<Talk> {
+    pub(super) fn talk(mut self, scene: &Scene, rate: u32, stop: &Stop) -> Result<Talk> {
         let rate = rate.to_string();
         let program = |host: usize, words: &[&str]| -> Result<ChildGuard> {
             let mut command = self.command(host, Path::new("taskset"), "conference.log")?;
@@ -162,7 +163,8 @@ impl Site {
             children::spawn(command)
         };
         let log = self.folder(CLIENT).join("shown.jsonl");
-        let server = program(SERVER, &["serve", "test", "--level", level])?;
+        let serve = [vec!["serve", "test", "--level", scene.level()], scene.server_options()].concat();
+        let server = program(SERVER, &serve)?;
         let client = program(CLIENT, &["join", NAMES[SERVER], "--log", &log.to_string_lossy()])?;
         let seconds = self.folder(CLIENT).join("seconds.jsonl");
         let shows = move |_: &Site| {

@@ -1,5 +1,6 @@
 //! Capture, codecs, sending, receiving.
 
+mod adapt;
 mod camera;
 mod codec;
 mod join;
@@ -11,6 +12,7 @@ mod retry;
 mod serve;
 mod switch;
 
+pub use adapt::{Concession, LevelLadder};
 pub use camera::{Camera, Source};
 pub use codec::{CodecProblem, CodedPicture, Decoder, Encoder, available};
 pub use join::{JoinOptions, JoinReport, join};

@@ -15,6 +15,8 @@ use crate::wire::Feedback;
 
 /// A receiver that has said nothing for this time has left.
 const SILENCE: Nanos = Nanos::from_millis(5_000);
+/// Feedback that is older does not count for the rate.
+const FRESH: Nanos = Nanos::from_millis(3_000);
 /// Receivers that are kept; feedback of further ones is ignored.
 const MOST: usize = 1_000;
 /// How often the listener looks whether it should end.
@@ -22,10 +24,18 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// The last feedback of each receiver, by host and number.
 #[derive(Debug, Default)]
-pub(super) struct Receivers(Mutex<BTreeMap<(String, u32), (Instant, Feedback)>>);
+pub(super) struct Receivers(Mutex<BTreeMap<(String, u32), Receiver>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Receiver {
+    at: Instant,
+    feedback: Feedback,
+    /// It has shown a picture.
+    begun: bool,
+}
 
 impl Receivers {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, u32), (Instant, Feedback)>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Receiver>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,20 +43,31 @@ impl Receivers {
         let mut all = self.all();
         let key = (host.to_owned(), feedback.receiver);
         if all.len() < MOST || all.contains_key(&key) {
-            all.insert(key, (now, feedback));
+            let begun = feedback.shown > 0 || all.get(&key).is_some_and(|before| before.begun);
+            all.insert(key, Receiver { at: now, feedback, begun });
         }
     }
 
     /// Forgets those that have left; the feedback of the others by `HOST/NUMBER`.
     pub(super) fn look(&self, now: Instant) -> BTreeMap<String, Feedback> {
         let mut all = self.all();
-        all.retain(|_, (at, _)| now.since(*at) < SILENCE);
-        all.iter().map(|((host, number), (_, feedback))| (format!("{host}/{number}"), *feedback)).collect()
+        all.retain(|_, one| now.since(one.at) < SILENCE);
+        all.iter().map(|((host, number), one)| (format!("{host}/{number}"), one.feedback)).collect()
     }
 
     /// The codecs that some receiver lacks.
     fn missing(&self) -> u32 {
-        self.all().values().fold(0, |missing, (_, feedback)| missing | feedback.missing)
+        self.all().values().fold(0, |missing, one| missing | one.feedback.missing)
+    }
+
+    /// Thousandths of a picture per second that the median receiver shows, the lower one of two. So a few receivers on
+    /// bad links, or that lie, do not decide for all. Those that have not begun do not count.
+    pub(super) fn median(&self, now: Instant) -> Option<u32> {
+        let all = self.all();
+        let counts = |one: &&Receiver| one.begun && now.since(one.at) < FRESH;
+        let mut shown: Vec<u32> = all.values().filter(counts).map(|one| one.feedback.shown).collect();
+        shown.sort_unstable();
+        shown.get(shown.len().checked_sub(1)? / 2).copied()
     }
 }
 
@@ -100,6 +121,19 @@ impl Listener<'_> {
 mod tests {
     use super::*;
     use crate::Codec;
+
+    #[test]
+    fn the_median_receiver_that_has_begun_and_reports_gives_the_rate() {
+        let (receivers, at) = (Receivers::default(), |ms| Instant::ZERO + Nanos::from_millis(ms));
+        receivers.keep("a", Feedback::default(), at(0));
+        assert_eq!(receivers.median(at(1_000)), None, "it has not begun");
+        for (receiver, shown) in [(1, 20_000), (2, 3_000), (3, 19_000), (4, 20_000)] {
+            receivers.keep("b", Feedback { receiver, shown, ..Feedback::default() }, at(1_000));
+        }
+        assert_eq!(receivers.median(at(1_000)), Some(19_000));
+        receivers.keep("b", Feedback { receiver: 4, ..Feedback::default() }, at(4_500));
+        assert_eq!(receivers.median(at(4_500)), Some(0), "the others are silent");
+    }
 
     #[test]
     fn receivers_are_bounded_and_forgotten_when_they_are_silent() {

@@ -15,6 +15,7 @@ use qfabric_client::clock::{now, sleep_until};
 use qfabric_types::{Instant, Nanos};
 use serde::Serialize;
 
+use super::adapt::LevelLadder;
 use super::camera::{Camera, Source};
 use super::codec::{CodecProblem, CodedPicture, Encoder};
 use super::picture::Scaler;
@@ -39,6 +40,8 @@ pub struct ServeOptions {
     pub deadline: Nanos,
     /// Largest length of the data of one event ([`wire::FRAGMENT`]).
     pub fragment: usize,
+    /// Chooses the level by the rate at the median receiver. None: nobody but others does.
+    pub ladder: Option<LevelLadder>,
     /// The daemon's socket; none: the usual places.
     pub socket: Option<PathBuf>,
     /// Ends the server.
@@ -60,6 +63,8 @@ pub struct Report {
     pub level: String,
     /// How often the level has changed.
     pub level_changes: u32,
+    /// What the level is worth: [`LevelLadder::worth`]; 1 without a ladder.
+    pub worth: f64,
     /// What receivers reported last, by host and number.
     pub receivers: BTreeMap<String, Feedback>,
 }
@@ -108,6 +113,7 @@ struct Sender<'a> {
     switch: &'a LevelSwitch,
     camera: Camera,
     encoder: Option<(Encoder, Scaler)>,
+    ladder: Option<LevelLadder>,
     coded: CodedPicture,
     event: Vec<u8>,
     stream: u32,
@@ -132,8 +138,21 @@ impl<'a> Sender<'a> {
         // Two runs of a server have different times.
         let stream = (begin.get() / 1_000_000) as u32 | 1;
         let second = Second { begin, ..Second::default() };
-        let (encoder, coded, event) = (None, CodedPicture::default(), Vec::new());
-        Ok(Sender { options, switch, camera, encoder, coded, event, stream, number: 0, sent: 0, next: begin, second })
+        let (ladder, coded, event) = (options.ladder.clone(), CodedPicture::default(), Vec::new());
+        Ok(Sender {
+            options,
+            switch,
+            camera,
+            encoder: None,
+            ladder,
+            coded,
+            event,
+            stream,
+            number: 0,
+            sent: 0,
+            next: begin,
+            second,
+        })
     }
 
     fn send(
@@ -232,13 +251,26 @@ impl<'a> Sender<'a> {
             bytes,
             level: self.switch.level().to_string(),
             level_changes: self.switch.changes(),
+            worth: self.ladder.as_ref().map_or(1.0, LevelLadder::worth),
             receivers: receivers.look(now),
         };
+        self.adapt(receivers.median(now), now);
         outlet.registration.report("app.generated_milli", told.generated.into())?;
         outlet.registration.report("app.sent_milli", told.sent.into())?;
         report(&told);
         self.second = Second { begin: now, number: self.number, sent: self.sent, bytes: 0 };
         Ok(())
+    }
+}
+
+impl Sender<'_> {
+    /// One step of the ladder, if the rate at the median receiver asks for one.
+    fn adapt(&mut self, shown: Option<u32>, now: Instant) {
+        let (Some(ladder), Some(shown)) = (&mut self.ladder, shown) else { return };
+        let Some(level) = ladder.on_rate(f64::from(shown) / 1e3, now) else { return };
+        if let Err(error) = self.switch.set(level) {
+            eprintln!("qfabric-conference: the level stays {}: {error:#}", self.switch.level());
+        }
     }
 }
 

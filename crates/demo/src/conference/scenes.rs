@@ -1,0 +1,93 @@
+//! The scenarios: what strains the hosts or the link, and what adapts.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::timeline::Strain;
+use crate::Options;
+
+/// Coding and decoding this costs some tenths of a CPU; without optimisation, many times as much.
+const LEVEL: &str = if cfg!(debug_assertions) { "jpeg:75:352x288" } else { "jpeg:75:1280x720" };
+/// What is given up in turn: quality, then size, then codec.
+const LADDER: [&str; 3] = [
+    "quality=75,60,45,30,15",
+    if cfg!(debug_assertions) { "size=352x288,264x216,176x144" } else { "size=1280x720,960x540,640x360,320x180" },
+    "codec=jpeg,h264",
+];
+
+/// What adapts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Adaptation {
+    /// Nothing.
+    None,
+    /// The server's quality, size and codec, by the rate that the client shows.
+    Application,
+}
+
+impl fmt::Display for Adaptation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Adaptation::None => "none",
+            Adaptation::Application => "application",
+        })
+    }
+}
+
+/// A run of the conference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scene {
+    /// Its letter in the report.
+    pub name: &'static str,
+    pub adaptation: Adaptation,
+    pub strain: Strain,
+}
+
+const SCENES: [Scene; 2] = [
+    Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning },
+    Scene { name: "b", adaptation: Adaptation::Application, strain: Strain::Spinning },
+];
+
+impl Scene {
+    /// The scenarios whose letter `--only` contains; all if it contains none.
+    pub(super) fn chosen(options: &Options) -> Vec<Scene> {
+        let is_named = |scene: &&Scene| options.only.iter().any(|word| word.eq_ignore_ascii_case(scene.name));
+        let named: Vec<Scene> = SCENES.iter().filter(is_named).copied().collect();
+        if named.is_empty() { SCENES.to_vec() } else { named }
+    }
+
+    /// The level at the beginning.
+    pub(super) fn level(&self) -> &'static str {
+        LEVEL
+    }
+
+    /// Name of the scenario's files.
+    pub(super) fn file(&self) -> String {
+        format!("conference-{}-{}", self.name, self.adaptation)
+    }
+
+    /// Additional options of the program that serves.
+    pub(super) fn server_options(&self) -> Vec<&'static str> {
+        match self.adaptation {
+            Adaptation::None => Vec::new(),
+            Adaptation::Application => LADDER.iter().flat_map(|one| ["--adapt", one]).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_of_only_chooses_a_scenario() {
+        let chosen = |only: &[&str]| -> String {
+            let options = Options { only: only.iter().map(|word| (*word).to_owned()).collect(), ..Options::default() };
+            Scene::chosen(&options).iter().map(|scene| scene.name).collect()
+        };
+        assert_eq!(chosen(&["conference", "B"]), "b");
+        assert_eq!(chosen(&["conference"]).chars().next(), Some('a'));
+        assert!(chosen(&["conference"]).len() >= SCENES.len());
+    }
+}
