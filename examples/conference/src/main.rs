@@ -15,7 +15,7 @@ use qfabric_conference::{
     Codec, Concession, JoinOptions, Level, LevelLadder, LevelSwitch, Report, ServeOptions, Source, Stop, available,
     join, request_level, serve,
 };
-use qfabric_types::Nanos;
+use qfabric_types::{Nanos, Share};
 
 /// A video conference over channels, whose codec, quality and picture size can change while it runs
 #[derive(Parser)]
@@ -51,6 +51,10 @@ struct Common {
     /// Codecs that may be used, separated by commas [default: all that this host has]
     #[arg(long, value_delimiter = ',')]
     codecs: Vec<Codec>,
+    /// Reserve CPU time for the thread that codes, or shows, pictures, at this host's daemon: as much as the rate needs, at
+    /// most this share of one CPU, such as 0.8. The daemon needs a mechanism for a fixed service: dispatcher or ext
+    #[arg(long, value_name = "SHARE")]
+    cpu: Option<Share>,
     /// End after this many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
@@ -174,6 +178,7 @@ fn serving(options: Serve) -> Result<()> {
         deadline: options.deadline,
         fragment: options.fragment as usize,
         ladder,
+        cpu: common.cpu,
         socket: common.socket.clone(),
         stop,
     };
@@ -253,6 +258,7 @@ fn joining(options: Join) -> Result<()> {
         period: common.period(),
         delay: options.delay,
         codecs: common.codecs()?,
+        cpu: common.cpu,
         socket: common.socket.clone(),
         stop: common.stop()?,
     };

@@ -97,7 +97,7 @@ fn play(
     let stage = format!("scenario {} ({}): starting two hosts", scene.name, scene.adaptation);
     progress.stage(&stage, timeline.seconds() as u64);
     let player = children::find_player()?;
-    let site = Site::start(&options.stop)?;
+    let site = Site::start(&scene, &options.stop)?;
     let spinning = [site::SERVER, site::CLIENT].map(|host| Hogs::start_on(&player, hogs, site.cpu(host)));
     let [server, client] = spinning;
     let (server, client) = (server?, client?);

@@ -16,6 +16,9 @@ const LADDER: [&str; 3] = [
     "codec=jpeg,h264",
 ];
 
+/// Most of a CPU that the server, or the client, may reserve.
+const MOST_CPU: &str = "0.8";
+
 /// What adapts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -24,6 +27,10 @@ pub enum Adaptation {
     None,
     /// The server's quality, size and codec, by the rate that the client shows.
     Application,
+    /// The CPU time of server and client, by the rates.
+    Cpu,
+    /// Both.
+    Integrated,
 }
 
 impl fmt::Display for Adaptation {
@@ -31,6 +38,8 @@ impl fmt::Display for Adaptation {
         f.pad(match self {
             Adaptation::None => "none",
             Adaptation::Application => "application",
+            Adaptation::Cpu => "cpu",
+            Adaptation::Integrated => "integrated",
         })
     }
 }
@@ -44,9 +53,11 @@ pub(super) struct Scene {
     pub strain: Strain,
 }
 
-const SCENES: [Scene; 2] = [
+const SCENES: [Scene; 4] = [
     Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning },
     Scene { name: "b", adaptation: Adaptation::Application, strain: Strain::Spinning },
+    Scene { name: "c", adaptation: Adaptation::Cpu, strain: Strain::Spinning },
+    Scene { name: "d", adaptation: Adaptation::Integrated, strain: Strain::Spinning },
 ];
 
 impl Scene {
@@ -69,10 +80,19 @@ impl Scene {
 
     /// Additional options of the program that serves.
     pub(super) fn server_options(&self) -> Vec<&'static str> {
-        match self.adaptation {
-            Adaptation::None => Vec::new(),
-            Adaptation::Application => LADDER.iter().flat_map(|one| ["--adapt", one]).collect(),
-        }
+        let is_adaptive = matches!(self.adaptation, Adaptation::Application | Adaptation::Integrated);
+        let ladder = LADDER.iter().filter(|_| is_adaptive).flat_map(|one| ["--adapt", one]);
+        ladder.chain(self.client_options()).collect()
+    }
+
+    /// Additional options of the program that joins.
+    pub(super) fn client_options(&self) -> Vec<&'static str> {
+        if self.reserves() { vec!["--cpu", MOST_CPU] } else { Vec::new() }
+    }
+
+    /// Whether CPU time is reserved.
+    pub(super) fn reserves(&self) -> bool {
+        matches!(self.adaptation, Adaptation::Cpu | Adaptation::Integrated)
     }
 }
 

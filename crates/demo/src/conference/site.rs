@@ -35,7 +35,7 @@ pub(super) struct Site {
 
 impl Site {
     /// Makes certificates, starts the daemons and waits until they see each other.
-    pub(super) fn start(stop: &Stop) -> Result<Site> {
+    pub(super) fn start(scene: &Scene, stop: &Stop) -> Result<Site> {
         let (qfabric, conference) = (children::find_qfabric()?, children::find_conference()?);
         let lab = Lab::new(&LabSettings::default()).context("cannot make the hosts' network")?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -43,15 +43,14 @@ impl Site {
         let mut site = Site { daemons: Vec::new(), lab, folder, qfabric, conference, cpus };
         site.certify()?;
         for host in [SERVER, CLIENT] {
-            let daemon = site.daemon(host)?;
+            let daemon = site.daemon(host, scene)?;
             site.daemons.push(daemon);
         }
         site.wait(stop, "the hosts do not see each other", |site| site.sees(SERVER) && site.sees(CLIENT))?;
         Ok(site)
     }
 
-    /// The CPU of a host's conference and of its spinning programs. A daemon needs all CPUs: the kernel refuses
-    /// reservations of bound threads.
+    /// The CPU of a host's conference and of its spinning programs. A daemon runs on all CPUs.
     pub(super) fn cpu(&self, host: usize) -> usize {
         host % self.cpus
     }
@@ -98,13 +97,15 @@ impl Site {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn daemon(&self, host: usize) -> Result<ChildGuard> {
+    fn daemon(&self, host: usize, scene: &Scene) -> Result<ChildGuard> {
         let folder = self.folder(host);
         let [server, client] = [LabEnd::Local, LabEnd::Peer].map(|end| format!("{}:7700", self.lab.address(end)));
         let listen = if host == SERVER { &server } else { &client };
+        // It serves programs that are bound to a CPU, as this host's are.
+        let mechanism = if scene.reserves() { "[mechanism]\nname = 'dispatcher'\nslot = '5ms'\n" } else { "" };
         let config = format!(
             "[channels]\nenabled = true\nhost = '{}'\nrealm = 'demo'\nlisten = ['{listen}']\nconnect = ['{server}', '{client}']\n\
-             tls = '{}'\n[control]\nbudget = '0ms'\nlock_memory = false\n",
+             tls = '{}'\n[control]\nbudget = '0ms'\nlock_memory = false\n{mechanism}",
             NAMES[host],
             folder.join("tls").display()
         );
@@ -165,7 +166,9 @@ impl Site {
         let log = self.folder(CLIENT).join("shown.jsonl");
         let serve = [vec!["serve", "test", "--level", scene.level()], scene.server_options()].concat();
         let server = program(SERVER, &serve)?;
-        let client = program(CLIENT, &["join", NAMES[SERVER], "--log", &log.to_string_lossy()])?;
+        let log = log.to_string_lossy();
+        let join = [vec!["join", NAMES[SERVER], "--log", &log], scene.client_options()].concat();
+        let client = program(CLIENT, &join)?;
         let seconds = self.folder(CLIENT).join("seconds.jsonl");
         let shows = move |_: &Site| {
             let text = fs::read_to_string(&seconds).unwrap_or_default();

@@ -10,6 +10,7 @@ mod playout;
 mod receivers;
 mod retry;
 mod serve;
+mod service;
 mod switch;
 
 pub use adapt::{Concession, LevelLadder};

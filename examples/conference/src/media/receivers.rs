@@ -60,14 +60,14 @@ impl Receivers {
         self.all().values().fold(0, |missing, one| missing | one.feedback.missing)
     }
 
-    /// Thousandths of a picture per second that the median receiver shows, the lower one of two. So a few receivers on
-    /// bad links, or that lie, do not decide for all. Those that have not begun do not count.
-    pub(super) fn median(&self, now: Instant) -> Option<u32> {
+    /// A rate at the median receiver, the lower one of two. So a few receivers on bad links, or that lie, do not decide
+    /// for all. Those that have not begun do not count.
+    pub(super) fn median(&self, now: Instant, rate: fn(&Feedback) -> u32) -> Option<u32> {
         let all = self.all();
         let counts = |one: &&Receiver| one.begun && now.since(one.at) < FRESH;
-        let mut shown: Vec<u32> = all.values().filter(counts).map(|one| one.feedback.shown).collect();
-        shown.sort_unstable();
-        shown.get(shown.len().checked_sub(1)? / 2).copied()
+        let mut rates: Vec<u32> = all.values().filter(counts).map(|one| rate(&one.feedback)).collect();
+        rates.sort_unstable();
+        rates.get(rates.len().checked_sub(1)? / 2).copied()
     }
 }
 
@@ -126,13 +126,14 @@ mod tests {
     fn the_median_receiver_that_has_begun_and_reports_gives_the_rate() {
         let (receivers, at) = (Receivers::default(), |ms| Instant::ZERO + Nanos::from_millis(ms));
         receivers.keep("a", Feedback::default(), at(0));
-        assert_eq!(receivers.median(at(1_000)), None, "it has not begun");
+        let shown = |now| receivers.median(now, |feedback| feedback.shown);
+        assert_eq!(shown(at(1_000)), None, "it has not begun");
         for (receiver, shown) in [(1, 20_000), (2, 3_000), (3, 19_000), (4, 20_000)] {
             receivers.keep("b", Feedback { receiver, shown, ..Feedback::default() }, at(1_000));
         }
-        assert_eq!(receivers.median(at(1_000)), Some(19_000));
+        assert_eq!(shown(at(1_000)), Some(19_000));
         receivers.keep("b", Feedback { receiver: 4, ..Feedback::default() }, at(4_500));
-        assert_eq!(receivers.median(at(4_500)), Some(0), "the others are silent");
+        assert_eq!(shown(at(4_500)), Some(0), "the others are silent");
     }
 
     #[test]

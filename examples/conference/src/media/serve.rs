@@ -12,7 +12,7 @@ use qfabric_client::channel::{
     Channels, Notice, Registration, SinkOptions, Source as EventSource, SourceOptions, Submission,
 };
 use qfabric_client::clock::{now, sleep_until};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, Share};
 use serde::Serialize;
 
 use super::adapt::LevelLadder;
@@ -21,6 +21,7 @@ use super::codec::{CodecProblem, CodedPicture, Encoder};
 use super::picture::Scaler;
 use super::receivers::{Listener, Receivers};
 use super::retry::{Ended, Rooms, Stop, client, event_type};
+use super::service::Service;
 use super::switch::LevelSwitch;
 use crate::wire::{Feedback, FrameHeader};
 use crate::{Codec, Level, wire};
@@ -42,6 +43,8 @@ pub struct ServeOptions {
     pub fragment: usize,
     /// Chooses the level by the rate at the median receiver. None: nobody but others does.
     pub ladder: Option<LevelLadder>,
+    /// The most CPU time that is reserved for the thread that codes; none: nothing is reserved.
+    pub cpu: Option<Share>,
     /// The daemon's socket; none: the usual places.
     pub socket: Option<PathBuf>,
     /// Ends the server.
@@ -65,6 +68,8 @@ pub struct Report {
     pub level_changes: u32,
     /// What the level is worth: [`LevelLadder::worth`]; 1 without a ladder.
     pub worth: f64,
+    /// CPU time that is reserved in every period, in nanoseconds; 0: nothing is reserved.
+    pub service_ns: u64,
     /// What receivers reported last, by host and number.
     pub receivers: BTreeMap<String, Feedback>,
 }
@@ -114,6 +119,7 @@ struct Sender<'a> {
     camera: Camera,
     encoder: Option<(Encoder, Scaler)>,
     ladder: Option<LevelLadder>,
+    service: Option<Service>,
     coded: CodedPicture,
     event: Vec<u8>,
     stream: u32,
@@ -145,6 +151,7 @@ impl<'a> Sender<'a> {
             camera,
             encoder: None,
             ladder,
+            service: options.cpu.map(|most| Service::start(options.socket.as_ref(), options.period, most)),
             coded,
             event,
             stream,
@@ -165,6 +172,9 @@ impl<'a> Sender<'a> {
         while !self.options.stop.is_set() && !is_over() {
             while sleep_until(self.next).is_err() {}
             self.picture(outlet)?;
+            if let Some(service) = &mut self.service {
+                service.on_picture();
+            }
             self.next = (self.next + self.options.period).max(now());
             if now() >= self.second.begin + SECOND {
                 self.end_second(outlet, receivers, report)?;
@@ -252,9 +262,10 @@ impl<'a> Sender<'a> {
             level: self.switch.level().to_string(),
             level_changes: self.switch.changes(),
             worth: self.ladder.as_ref().map_or(1.0, LevelLadder::worth),
+            service_ns: self.service.as_ref().map_or(0, |service| service.in_force().get()),
             receivers: receivers.look(now),
         };
-        self.adapt(receivers.median(now), now);
+        self.adapt(told.generated, receivers, now);
         outlet.registration.report("app.generated_milli", told.generated.into())?;
         outlet.registration.report("app.sent_milli", told.sent.into())?;
         report(&told);
@@ -264,8 +275,17 @@ impl<'a> Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// One step of the ladder, if the rate at the median receiver asks for one.
-    fn adapt(&mut self, shown: Option<u32>, now: Instant) {
+    /// CPU time first, while there is more of it; then one step of the ladder, if the rate at the median receiver asks
+    /// for one.
+    fn adapt(&mut self, generated: u32, receivers: &Receivers, now: Instant) {
+        let wanted = 1e12 / self.options.period.as_f64();
+        // Pictures that get lost behind this host need no CPU time here.
+        let arrived = receivers.median(now, |feedback| feedback.arrived);
+        let missing = 1.0 - f64::from(generated.max(arrived.unwrap_or(0))) / wanted;
+        if self.service.as_mut().is_some_and(|service| service.on_second(missing)) {
+            return;
+        }
+        let shown = receivers.median(now, |feedback| feedback.shown);
         let (Some(ladder), Some(shown)) = (&mut self.ladder, shown) else { return };
         let Some(level) = ladder.on_rate(f64::from(shown) / 1e3, now) else { return };
         if let Err(error) = self.switch.set(level) {
