@@ -27,11 +27,14 @@ use crate::children::{self, Hogs};
 use crate::clips::write_whole;
 use crate::progress::Progress;
 use crate::{Options, stage};
+use qfabric_types::BitRate;
 use scenes::Scene;
 use site::Site;
 
 /// Pictures per second that the paper wants.
 pub const RATE: u32 = 20;
+/// The paper's 14 kB/s.
+const NARROW_LINK: BitRate = BitRate::new(14_000 * 8);
 /// Spinning programs at a host; with fewer, fair scheduling still suffices.
 const HOGS: usize = 6;
 
@@ -105,11 +108,13 @@ fn play(
     let begin = timeline::now();
     for step in timeline.steps(scene.strain) {
         timeline::sleep_until(begin, step.at, &options.stop, &mut |second| progress.advance(second))?;
-        let hogs = match step.place {
-            Place::Server => &server,
-            Place::Client => &client,
-        };
-        if step.begins { hogs.resume() } else { hogs.pause() }
+        match (step.place, step.begins) {
+            (Place::Server, true) => server.resume(),
+            (Place::Server, false) => server.pause(),
+            (Place::Client, true) => client.resume(),
+            (Place::Client, false) => client.pause(),
+            (Place::Link, narrow) => talk.limit_link(narrow.then_some(NARROW_LINK))?,
+        }
     }
     timeline::sleep_until(begin, timeline.seconds(), &options.stop, &mut |second| progress.advance(second))?;
     talk.end(begin, timeline.seconds()).with_context(|| format!("scenario {}", scene.name))

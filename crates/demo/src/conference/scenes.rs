@@ -7,14 +7,25 @@ use serde::Serialize;
 use super::timeline::Strain;
 use crate::Options;
 
-/// Coding and decoding this costs some tenths of a CPU; without optimisation, many times as much.
-const LEVEL: &str = if cfg!(debug_assertions) { "jpeg:75:352x288" } else { "jpeg:75:1280x720" };
-/// What is given up in turn: quality, then size, then codec.
-const LADDER: [&str; 3] = [
-    "quality=75,60,45,30,15",
-    if cfg!(debug_assertions) { "size=352x288,264x216,176x144" } else { "size=1280x720,960x540,640x360,320x180" },
-    "codec=jpeg,h264",
-];
+/// The first level, and what is given up in turn: quality, then size, then codec.
+struct Levels {
+    first: &'static str,
+    ladder: [&'static str; 3],
+}
+
+/// Coding and decoding it costs some tenths of a CPU.
+const SPINNING: Levels = Levels {
+    first: "jpeg:75:1280x720",
+    ladder: ["quality=75,60,45,30,15", "size=1280x720,960x540,640x360,320x180", "codec=jpeg,h264"],
+};
+/// The paper's level.
+const NARROW: Levels =
+    Levels { first: "h261:15:352x288", ladder: ["quality=15,12,9,6,3,1", "size=352x288,176x144", "codec=h261,h264"] };
+/// Coding it costs more than a CPU has.
+const COSTLY: Levels = Levels {
+    first: "jpeg:95:1920x1080",
+    ladder: ["quality=95,75,60,45,30,15", "size=1920x1080,1280x720,640x360,320x180", "codec=jpeg,h264"],
+};
 
 /// Most of a CPU that the server, or the client, may reserve.
 const MOST_CPU: &str = "0.8";
@@ -53,11 +64,15 @@ pub(super) struct Scene {
     pub strain: Strain,
 }
 
-const SCENES: [Scene; 4] = [
+const SCENES: [Scene; 8] = [
     Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning },
     Scene { name: "b", adaptation: Adaptation::Application, strain: Strain::Spinning },
     Scene { name: "c", adaptation: Adaptation::Cpu, strain: Strain::Spinning },
     Scene { name: "d", adaptation: Adaptation::Integrated, strain: Strain::Spinning },
+    Scene { name: "e", adaptation: Adaptation::Cpu, strain: Strain::NarrowLink },
+    Scene { name: "e", adaptation: Adaptation::Integrated, strain: Strain::NarrowLink },
+    Scene { name: "f", adaptation: Adaptation::Cpu, strain: Strain::CostlyPictures },
+    Scene { name: "f", adaptation: Adaptation::Integrated, strain: Strain::CostlyPictures },
 ];
 
 impl Scene {
@@ -68,9 +83,17 @@ impl Scene {
         if named.is_empty() { SCENES.to_vec() } else { named }
     }
 
+    fn levels(&self) -> Levels {
+        match self.strain {
+            Strain::Spinning => SPINNING,
+            Strain::NarrowLink => NARROW,
+            Strain::CostlyPictures => COSTLY,
+        }
+    }
+
     /// The level at the beginning.
     pub(super) fn level(&self) -> &'static str {
-        LEVEL
+        self.levels().first
     }
 
     /// Name of the scenario's files.
@@ -81,7 +104,7 @@ impl Scene {
     /// Additional options of the program that serves.
     pub(super) fn server_options(&self) -> Vec<&'static str> {
         let is_adaptive = matches!(self.adaptation, Adaptation::Application | Adaptation::Integrated);
-        let ladder = LADDER.iter().filter(|_| is_adaptive).flat_map(|one| ["--adapt", one]);
+        let ladder = self.levels().ladder.into_iter().filter(|_| is_adaptive).flat_map(|one| ["--adapt", one]);
         ladder.chain(self.client_options()).collect()
     }
 

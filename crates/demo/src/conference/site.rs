@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::Client;
-use qfabric_netlab::{Lab, LabEnd, LabSettings};
+use qfabric_netlab::{Lab, LabEnd, LabSettings, LinkChange, LinkDirection, LinkRate};
+use qfabric_types::BitRate;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::measure::{Series, ServerSecond, ShownPicture};
@@ -187,6 +188,13 @@ pub(super) struct Talk {
 }
 
 impl Talk {
+    /// Sets the rate of the link from the server to the client; none: it is not limited.
+    pub(super) fn limit_link(&self, rate: Option<BitRate>) -> Result<()> {
+        let rate = Some(rate.map_or(LinkRate::Unlimited, LinkRate::Constant));
+        let change = LinkChange { rate, ..LinkChange::default() };
+        self.site.lab.change(LinkDirection::Up, change).context("cannot limit the link")
+    }
+
     /// Ends the programs and reads what they have logged.
     pub(super) fn end(mut self, begin: u64, seconds: f64) -> Result<Series> {
         for program in &mut self.programs {

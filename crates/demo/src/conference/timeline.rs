@@ -20,6 +20,10 @@ const LEAST: f64 = 20.0;
 pub enum Strain {
     /// Programs spin at the server, then at the client.
     Spinning,
+    /// The link to the client is narrow.
+    NarrowLink,
+    /// Pictures whose coding costs more than a CPU has, from the beginning on.
+    CostlyPictures,
 }
 
 /// Where it is hard.
@@ -29,6 +33,8 @@ pub enum Place {
     Server,
     /// Programs spin at the client.
     Client,
+    /// The link is narrow.
+    Link,
 }
 
 /// A time in which something is strained, in seconds since the begin of the run.
@@ -48,6 +54,7 @@ impl Disturbance {
         match self.place {
             Place::Server => "server disturbed",
             Place::Client => "client disturbed",
+            Place::Link => "link limited to 14 kB/s",
         }
     }
 }
@@ -93,6 +100,8 @@ impl Timeline {
         };
         match strain {
             Strain::Spinning => vec![part(Place::Server, AT_SERVER), part(Place::Client, AT_CLIENT)],
+            Strain::NarrowLink => vec![part(Place::Link, (AT_SERVER.0, AT_CLIENT.1))],
+            Strain::CostlyPictures => Vec::new(),
         }
     }
 
@@ -114,8 +123,9 @@ impl fmt::Display for Timeline {
         };
         write!(
             f,
-            "{length}: the server is disturbed from {:.1} to {:.1} s, the client from {:.1} to {:.1} s",
-            server.0, server.1, client.0, client.1
+            "{length}: the server is disturbed from {:.1} to {:.1} s, the client from {:.1} to {:.1} s; in scenario e the link is \
+             limited from {:.1} to {:.1} s",
+            server.0, server.1, client.0, client.1, server.0, client.1
         )
     }
 }
