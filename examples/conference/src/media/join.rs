@@ -23,8 +23,9 @@ use crate::wire::{Feedback, FrameHeader};
 use crate::{Assembler, Codec, Frame};
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
-/// Pictures that wait for the decoder; a further one replaces the oldest.
-const QUEUE: usize = 8;
+/// Pictures that wait for the decoder, at least and at most; a further one replaces the oldest. As many as come in twice
+/// the delay, and some.
+const QUEUE: (usize, usize) = (8, 64);
 /// How often the receiver looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 /// Pictures of another run of a server are taken after this silence.
@@ -84,6 +85,8 @@ pub fn join(options: &JoinOptions, log: Option<&mut (dyn Write + Send)>, report:
 
 /// Between the thread that receives and the one that shows.
 struct Shared {
+    /// Limit of the queue.
+    most: usize,
     queue: Mutex<VecDeque<(Frame, Instant)>>,
     arrived: Condvar,
     meter: Mutex<Meter>,
@@ -98,7 +101,9 @@ struct Shared {
 
 impl Shared {
     fn new(options: &JoinOptions) -> Shared {
+        let most = (2 * options.delay.get() / options.period.get().max(1)).saturating_add(4);
         Shared {
+            most: (most as usize).clamp(QUEUE.0, QUEUE.1),
             queue: Mutex::default(),
             arrived: Condvar::new(),
             meter: Mutex::new(Meter::new(options.period, now())),
@@ -116,7 +121,7 @@ impl Shared {
 
     fn put(&self, frame: Frame, now: Instant) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.len() == QUEUE {
+        if queue.len() == self.most {
             queue.pop_front();
         }
         queue.push_back((frame, now));
@@ -336,7 +341,9 @@ impl<'a, 'l> Player<'a, 'l> {
         match problem {
             CodecProblem::Missing { codec, .. } => {
                 if self.shared.missing.fetch_or(codec.bit(), Ordering::Relaxed) & codec.bit() == 0 {
-                    eprintln!("qfabric-conference: {problem}; the server is asked for JPEG");
+                    eprintln!(
+                        "qfabric-conference: {problem}; the server is told, and goes on with JPEG if most hosts lack it"
+                    );
                 }
             }
             CodecProblem::Failed { .. } => {

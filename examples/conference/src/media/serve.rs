@@ -70,6 +70,8 @@ pub struct Report {
     pub worth: f64,
     /// CPU time that is reserved in every period, in nanoseconds; 0: nothing is reserved.
     pub service_ns: u64,
+    /// Receivers that cannot decode the level's codec, by host and number: they show nothing.
+    pub left_out: Vec<String>,
     /// What receivers reported last, by host and number.
     pub receivers: BTreeMap<String, Feedback>,
 }
@@ -120,6 +122,8 @@ struct Sender<'a> {
     encoder: Option<(Encoder, Scaler)>,
     ladder: Option<LevelLadder>,
     service: Option<Service>,
+    /// How many receivers were left out in the last second.
+    left_out: usize,
     coded: CodedPicture,
     event: Vec<u8>,
     stream: u32,
@@ -152,6 +156,7 @@ impl<'a> Sender<'a> {
             encoder: None,
             ladder,
             service: options.cpu.map(|most| Service::start(options.socket.as_ref(), options.period, most)),
+            left_out: 0,
             coded,
             event,
             stream,
@@ -263,8 +268,10 @@ impl<'a> Sender<'a> {
             level_changes: self.switch.changes(),
             worth: self.ladder.as_ref().map_or(1.0, LevelLadder::worth),
             service_ns: self.service.as_ref().map_or(0, |service| service.in_force().get()),
+            left_out: receivers.without(self.switch.level().codec()),
             receivers: receivers.look(now),
         };
+        self.name_left_out(&told.left_out);
         self.adapt(told.generated, receivers, now);
         outlet.registration.report("app.generated_milli", told.generated.into())?;
         outlet.registration.report("app.sent_milli", told.sent.into())?;
@@ -275,6 +282,20 @@ impl<'a> Sender<'a> {
 }
 
 impl Sender<'_> {
+    fn name_left_out(&mut self, names: &[String]) {
+        if names.len() > self.left_out {
+            let (some, codec) =
+                (names.iter().take(4).map(String::as_str).collect::<Vec<_>>(), self.switch.level().codec());
+            eprintln!(
+                "qfabric-conference: {} of the receivers ({}) cannot decode {codec} and are left out; for them, set a level of \
+                 jpeg",
+                names.len(),
+                some.join(", ")
+            );
+        }
+        self.left_out = names.len();
+    }
+
     /// CPU time first, while there is more of it; then one step of the ladder, if the rate at the median receiver asks
     /// for one.
     fn adapt(&mut self, generated: u32, receivers: &Receivers, now: Instant) {
