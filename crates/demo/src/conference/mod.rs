@@ -4,7 +4,7 @@
 //! Each host's conference and spinning programs have a CPU of their own, so that those of one host do not disturb the
 //! other host. On a machine with one CPU they do, and a note says so. The daemons run on all CPUs.
 //!
-//! Source: 000 §5.3, Figures 37 to 39. Departures: JPEG of 1280x720 instead of H.261 of 352x288, which costs a
+//! Source: 000 §5.3 to 5.5, Figures 37 to 43. Departures: JPEG of 1280x720 instead of H.261 of 352x288, which costs a
 //! processor of today too little to be disturbed; and a time that is shortened by a factor, which is printed.
 
 mod measure;
