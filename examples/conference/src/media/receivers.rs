@@ -30,7 +30,7 @@ pub(super) struct Receivers(Mutex<BTreeMap<(String, u32), Receiver>>);
 struct Receiver {
     at: Instant,
     feedback: Feedback,
-    /// It has shown a picture.
+    /// It had shown a picture before its last feedback: the first second is no whole one.
     begun: bool,
 }
 
@@ -43,7 +43,7 @@ impl Receivers {
         let mut all = self.all();
         let key = (host.to_owned(), feedback.receiver);
         if all.len() < MOST || all.contains_key(&key) {
-            let begun = feedback.shown > 0 || all.get(&key).is_some_and(|before| before.begun);
+            let begun = all.get(&key).is_some_and(|before| before.begun || before.feedback.shown > 0);
             all.insert(key, Receiver { at: now, feedback, begun });
         }
     }
@@ -149,6 +149,7 @@ mod tests {
         for (host, receiver, shown) in
             [("b", 1, 20_000), ("c", 1, 3_000), ("c", 2, 2_000), ("d", 1, 19_000), ("e", 1, 20_000)]
         {
+            receivers.keep(host, Feedback { receiver, shown, ..Feedback::default() }, at(0));
             receivers.keep(host, Feedback { receiver, shown, ..Feedback::default() }, at(1_000));
         }
         assert_eq!(shown(at(1_000)), Some(19_000));
