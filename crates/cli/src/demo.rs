@@ -15,7 +15,8 @@ const INTERRUPTED: u8 = 130;
 const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
           qfabric demo --seconds 300 --json demo.json --only hogs
-          qfabric demo --only conference --seconds 420 --out report
+          qfabric demo --only conference --out report
+          qfabric demo --only conference --only b --full --out report
           qfabric demo --only qualman --out report
           qfabric demo --only qualman --only cpu-1 --frames 150 --runs 1
 
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// --only qualman: as long as --frames and --runs need]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
+    /// With --only conference: each scenario takes 420 s, as in the paper
+    #[arg(long, conflicts_with = "seconds")]
+    full: bool,
     /// Write the report, plots and tables into this folder; it is created if it is missing
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -44,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
     /// Run only the policies whose `setting: policy` contains this word; may be repeated. `conference`: the conference of
-    /// two hosts instead; `qualman`: the experiments of QualMan instead
+    /// two hosts instead, with all scenarios or those of further words `a` to `f`; `qualman`: the experiments of QualMan instead
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run all policies, also the paper's predictors and players that skip frames
@@ -95,6 +99,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let options = Options {
         seconds: args.seconds.unwrap_or(Options::default().seconds),
+        full: args.full,
         hogs: args.hogs,
         only: args.only,
         out: args.out.clone(),

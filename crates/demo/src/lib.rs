@@ -39,6 +39,8 @@ pub use stage::run;
 pub struct Options {
     /// Target for the duration of the whole demo, without the making of clips.
     pub seconds: f64,
+    /// The conference: each scenario has the length of the paper's runs.
+    pub full: bool,
     /// Number of hogs; `None`: six per CPU.
     pub hogs: Option<usize>,
     /// Plays only runs whose `scenario: policy` contains one of these words; empty: plays all.
@@ -65,6 +67,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             seconds: 180.0,
+            full: false,
             hogs: None,
             only: Vec::new(),
             out: None,

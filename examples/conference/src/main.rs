@@ -12,9 +12,10 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use qfabric_conference::wire::{FRAGMENT, Feedback};
 use qfabric_conference::{
-    Codec, JoinOptions, Level, LevelSwitch, Report, ServeOptions, Source, Stop, available, join, request_level, serve,
+    Codec, Concession, JoinOptions, Level, LevelLadder, LevelSwitch, Report, ServeOptions, Source, Stop, available,
+    join, request_level, serve,
 };
-use qfabric_types::Nanos;
+use qfabric_types::{Nanos, Share};
 
 /// A video conference over channels, whose codec, quality and picture size can change while it runs
 #[derive(Parser)]
@@ -50,6 +51,10 @@ struct Common {
     /// Codecs that may be used, separated by commas [default: all that this host has]
     #[arg(long, value_delimiter = ',')]
     codecs: Vec<Codec>,
+    /// Reserve CPU time for the thread that codes, or shows, pictures, at this host's daemon: as much as the rate needs, at
+    /// most this share of one CPU, such as 0.8. The daemon needs a mechanism for a fixed service: dispatcher or ext
+    #[arg(long, value_name = "SHARE")]
+    cpu: Option<Share>,
     /// End after this many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
@@ -68,6 +73,11 @@ struct Serve {
     /// First level: codec, quality and size
     #[arg(long, default_value = "jpeg:50:352x288")]
     level: Level,
+    /// Give up what is named while receivers show too few pictures, from the best value to the minimum, and take it back
+    /// in reverse order: quality=75,50,25, size=640x480,320x240 or codec=jpeg,h264. The first option is given up first,
+    /// the first values are the first level. The median receiver counts
+    #[arg(long, value_name = "WHAT=VALUE,VALUE")]
+    adapt: Vec<Concession>,
     /// A picture that has not arrived this long after it was coded is dropped
     #[arg(long, default_value = "1s")]
     deadline: Nanos,
@@ -155,7 +165,10 @@ impl Common {
 
 fn serving(options: Serve) -> Result<()> {
     let common = &options.common;
-    let switch = Arc::new(LevelSwitch::new(options.level, &common.codecs()?)?);
+    let codecs = common.codecs()?;
+    let ladder = ladder(&options, &codecs)?;
+    let first = ladder.as_ref().map_or(options.level, LevelLadder::level);
+    let switch = Arc::new(LevelSwitch::new(first, &codecs)?);
     let stop = common.stop()?;
     read_levels(switch.clone());
     let settings = ServeOptions {
@@ -164,11 +177,20 @@ fn serving(options: Serve) -> Result<()> {
         period: common.period(),
         deadline: options.deadline,
         fragment: options.fragment as usize,
+        ladder,
+        cpu: common.cpu,
         socket: common.socket.clone(),
         stop,
     };
     let json = common.json;
     serve(&settings, &switch, &move |report| print(json, report, &|| served(report)))
+}
+
+/// The ladder of `--adapt`, without codecs that this host lacks.
+fn ladder(options: &Serve, codecs: &[Codec]) -> Result<Option<LevelLadder>> {
+    let usable: Vec<Concession> = options.adapt.iter().cloned().filter_map(|one| one.limited_to(codecs)).collect();
+    let ladder = || LevelLadder::new(options.level, &usable, options.common.fps as f64);
+    (!usable.is_empty()).then(ladder).transpose()
 }
 
 /// One line, which is lost if nobody reads it.
@@ -236,6 +258,7 @@ fn joining(options: Join) -> Result<()> {
         period: common.period(),
         delay: options.delay,
         codecs: common.codecs()?,
+        cpu: common.cpu,
         socket: common.socket.clone(),
         stop: common.stop()?,
     };

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::RATE;
+use super::scenes::{Adaptation, Scene};
 use super::timeline::Timeline;
-use super::{Adaptation, RATE};
 
 /// A rate of at least this fraction of the wanted one has recovered.
 const RECOVERED: f64 = 0.95;
@@ -21,7 +22,9 @@ pub(super) struct ShownPicture {
 pub(super) struct ServerSecond {
     pub at_ns: u64,
     pub generated: u32,
+    pub level: String,
     pub level_changes: u32,
+    pub worth: f64,
 }
 
 /// What a run looked like, second by second.
@@ -34,6 +37,10 @@ pub struct Series {
     /// Seconds since the begin of each shown picture, and how far its distance to the one before is from the period, in
     /// milliseconds.
     pub jitter_ms: Vec<(f64, f64)>,
+    /// Seconds since the begin, and the level from there on.
+    pub levels: Vec<(f64, String)>,
+    /// Seconds since the begin, and what the level of the second before was worth.
+    pub worth: Vec<(f64, f64)>,
     /// Changes of the level.
     pub level_changes: u32,
 }
@@ -47,13 +54,14 @@ pub struct ConferenceRow {
     pub adaptation: Adaptation,
     /// Name of the client.
     pub client: String,
-    /// Total utility; none: no application has registered a utility function.
-    pub utility: Option<f64>,
+    /// 0 to 1: the mean over all seconds of the part of the wanted rate that was shown (at most 1) times what the level
+    /// was worth (1 for the best level, 0.5 for the least one).
+    pub utility: f64,
     /// Pictures shown per second.
     pub rate_mean: f64,
     /// 99th percentile of the jitter.
     pub jitter_p99_ms: f64,
-    /// Seconds from the begin of the server's disturbance until 95 % of the wanted rate were back for 3 s. None: the
+    /// Seconds from the begin of the first disturbance until 95 % of the wanted rate were back for 3 s. None: the
     /// rate was never lower, or never came back.
     pub recovery_s: Option<f64>,
     /// Changes of the level.
@@ -78,23 +86,41 @@ impl Series {
         series.jitter_ms.retain(|(at, _)| within(at));
         let rates = server.iter().map(|second| (since(second.at_ns), f64::from(second.generated) / 1e3));
         series.generated = rates.filter(|(at, _)| within(at)).collect();
+        series.worth =
+            server.iter().map(|second| (since(second.at_ns), second.worth)).filter(|(at, _)| within(at)).collect();
+        for second in server.iter().filter(|second| within(&since(second.at_ns))) {
+            if series.levels.last().is_none_or(|(_, level)| *level != second.level) {
+                series.levels.push((since(second.at_ns), second.level.clone()));
+            }
+        }
         series.level_changes = server.last().map_or(0, |second| second.level_changes);
         series
     }
 
     /// The row of the client.
-    pub(super) fn row(&self, scenario: &str, adaptation: Adaptation, timeline: &Timeline) -> ConferenceRow {
+    pub(super) fn row(&self, scene: &Scene, timeline: &Timeline) -> ConferenceRow {
         let total: u32 = self.shown.iter().sum();
+        let disturbed = timeline.disturbances(scene.strain).first().map_or(0.0, |first| first.begin);
         ConferenceRow {
-            scenario: scenario.to_owned(),
-            adaptation,
+            scenario: scene.name.to_owned(),
+            adaptation: scene.adaptation,
             client: "client".into(),
-            utility: None,
+            utility: self.utility(),
             rate_mean: f64::from(total) / self.shown.len().max(1) as f64,
             jitter_p99_ms: self.jitter_p99(),
-            recovery_s: self.recovery(timeline.disturbances()[0].0),
+            recovery_s: self.recovery(disturbed),
             quality_changes: self.level_changes,
         }
+    }
+
+    fn utility(&self) -> f64 {
+        let worth_at = |second: usize| {
+            let known = self.worth.iter().find(|(at, _)| *at >= second as f64 + 1.0).or(self.worth.last());
+            known.map_or(1.0, |(_, worth)| *worth)
+        };
+        let part = |shown: &u32| (f64::from(*shown) / f64::from(RATE)).min(1.0);
+        let sum: f64 = self.shown.iter().enumerate().map(|(second, shown)| part(shown) * worth_at(second)).sum();
+        sum / self.shown.len().max(1) as f64
     }
 
     fn jitter_p99(&self) -> f64 {
@@ -116,7 +142,15 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
+    use super::super::timeline::Strain;
     use super::*;
+
+    const SCENE: Scene = Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning };
+
+    fn second(at: u64, worth: f64) -> ServerSecond {
+        let level = if worth < 1.0 { "jpeg:15:352x288" } else { "jpeg:75:352x288" }.to_owned();
+        ServerSecond { at_ns: at * 1_000_000_000, generated: 20_000, level, level_changes: 2, worth }
+    }
 
     fn pictures(times_ms: impl IntoIterator<Item = u64>) -> Vec<ShownPicture> {
         times_ms.into_iter().map(|ms| ShownPicture { shown_ns: ms * 1_000_000 }).collect()
@@ -124,9 +158,10 @@ mod tests {
 
     #[test]
     fn an_even_run_has_the_wanted_rate_no_jitter_and_nothing_to_recover_from() {
-        let server = [ServerSecond { at_ns: 2_000_000_000, generated: 20_000, level_changes: 2 }];
+        let server = [second(2, 1.0)];
         let series = Series::new(1_000_000_000, 30.0, &pictures((0..700).map(|number| 50 * number)), &server);
-        let row = series.row("a", Adaptation::None, &Timeline::of(30.0));
+        let row = series.row(&SCENE, &Timeline::of(30.0));
+        assert_eq!((row.rate_mean, row.utility), (20.0, 1.0));
         assert_eq!((row.rate_mean, row.jitter_p99_ms, row.recovery_s, row.quality_changes), (20.0, 0.0, None, 2));
         assert_eq!(series.generated, [(1.0, 20.0)]);
     }
@@ -139,14 +174,25 @@ mod tests {
             let step = if slow(second) { 200 } else { 50 };
             (0..1_000 / step).map(move |number| 1_000 * second + step * number)
         });
-        let row = Series::new(0, 42.0, &pictures(times), &[]).row("a", Adaptation::None, &Timeline::of(42.0));
+        let row = Series::new(0, 42.0, &pictures(times), &[]).row(&SCENE, &Timeline::of(42.0));
         assert!((row.recovery_s.unwrap() - 6.4).abs() < 1e-9, "{row:?}");
         assert_eq!(row.jitter_p99_ms, 150.0);
     }
 
     #[test]
     fn a_run_without_pictures_has_a_row() {
-        let row = Series::new(0, 42.0, &[], &[]).row("a", Adaptation::None, &Timeline::of(42.0));
-        assert_eq!((row.rate_mean, row.recovery_s), (0.0, None));
+        let row = Series::new(0, 42.0, &[], &[]).row(&SCENE, &Timeline::of(42.0));
+        assert_eq!((row.rate_mean, row.utility, row.recovery_s), (0.0, 0.0, None));
+    }
+
+    #[test]
+    fn utility_is_the_part_of_the_rate_times_the_worth_of_the_level() {
+        // Ten seconds of the best level with half of the rate, ten of the least level with the whole rate.
+        let times = (0..10).flat_map(|second| (0..10).map(move |number| 1_000 * second + 100 * number));
+        let more = (10..20).flat_map(|second| (0..20).map(move |number| 1_000 * second + 50 * number));
+        let server: Vec<_> = (1..=20).map(|at| second(at, if at <= 10 { 1.0 } else { 0.5 })).collect();
+        let series = Series::new(0, 20.0, &pictures(times.chain(more)), &server);
+        assert!((series.utility() - 0.5).abs() < 1e-9, "{}", series.utility());
+        assert_eq!(series.levels.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1.0, 11.0]);
     }
 }

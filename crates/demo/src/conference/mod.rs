@@ -4,11 +4,12 @@
 //! Each host's conference and spinning programs have a CPU of their own, so that those of one host do not disturb the
 //! other host. On a machine with one CPU they do, and a note says so. The daemons run on all CPUs.
 //!
-//! Source: 000 §5.3, Figures 37 to 39. Departures: JPEG of 1280x720 instead of H.261 of 352x288, which costs a
+//! Source: 000 §5.3 to 5.5, Figures 37 to 43. Departures: JPEG of 1280x720 instead of H.261 of 352x288, which costs a
 //! processor of today too little to be disturbed; and a time that is shortened by a factor, which is printed.
 
 mod measure;
 mod plot;
+mod scenes;
 mod site;
 mod timeline;
 
@@ -17,41 +18,25 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use serde::Serialize;
 
 pub use measure::{ConferenceRow, Series};
-pub use timeline::{Disturbance, Timeline};
+pub use scenes::Adaptation;
+pub use timeline::{Disturbance, Place, Step, Strain, Timeline};
 
 use crate::children::{self, Hogs};
 use crate::clips::write_whole;
 use crate::progress::Progress;
 use crate::{Options, stage};
+use qfabric_types::BitRate;
+use scenes::Scene;
 use site::Site;
 
 /// Pictures per second that the paper wants.
 pub const RATE: u32 = 20;
-/// Coding and decoding this costs some tenths of a CPU; without optimisation, many times as much.
-const LEVEL: &str = if cfg!(debug_assertions) { "jpeg:75:352x288" } else { "jpeg:75:1280x720" };
+/// The paper's 14 kB/s.
+const NARROW_LINK: BitRate = BitRate::new(14_000 * 8);
 /// Spinning programs at a host; with fewer, fair scheduling still suffices.
 const HOGS: usize = 6;
-
-/// What adapts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Adaptation {
-    /// Nothing.
-    None,
-}
-
-/// A run of the conference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Scene {
-    /// Its letter in the report.
-    name: &'static str,
-    adaptation: Adaptation,
-}
-
-const SCENES: [Scene; 1] = [Scene { name: "a", adaptation: Adaptation::None }];
 
 /// What was measured.
 #[derive(Clone, Debug)]
@@ -60,6 +45,7 @@ pub struct ConferenceReport {
     pub rows: Vec<ConferenceRow>,
     /// What the plots show, scenario by scenario.
     pub series: Vec<Series>,
+    scenes: Vec<Scene>,
     timeline: Timeline,
     circumstances: String,
 }
@@ -72,7 +58,9 @@ pub fn is_wanted(options: &Options) -> bool {
 /// Runs all scenarios. They need root, `taskset`, and the programs `qfabric-conference` and `qfabric-player`.
 pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceReport> {
     let _signals = stage::raise_on_signals(&options.stop)?;
-    let timeline = Timeline::of(options.seconds / SCENES.len() as f64);
+    let scenes = Scene::chosen(options);
+    let seconds = if options.full { timeline::PAPER } else { options.seconds / scenes.len() as f64 };
+    let timeline = Timeline::of(seconds);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < 2 {
         progress.note("one CPU only: both hosts share it, so each disturbance disturbs both");
@@ -82,13 +70,15 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceR
     let mut report = ConferenceReport {
         rows: Vec::new(),
         series: Vec::new(),
+        scenes: Vec::new(),
         timeline,
-        circumstances: format!("{LEVEL} at {RATE} frames/s, {count} spinning programs, {cpus} CPUs"),
+        circumstances: format!("{RATE} frames/s, {count} spinning programs, {cpus} CPUs"),
     };
-    for scene in SCENES {
+    for scene in scenes {
         let series = play(options, scene, timeline, count, progress)?;
-        report.rows.push(series.row(scene.name, scene.adaptation, &timeline));
+        report.rows.push(series.row(&scene, &timeline));
         report.series.push(series);
+        report.scenes.push(scene);
     }
     if let Some(out) = &options.out {
         report.write_to(out)?;
@@ -107,18 +97,24 @@ fn play(
     hogs: usize,
     progress: &mut dyn Progress,
 ) -> Result<Series> {
-    progress.stage(&format!("scenario {}: starting two hosts", scene.name), timeline.seconds() as u64);
+    let stage = format!("scenario {} ({}): starting two hosts", scene.name, scene.adaptation);
+    progress.stage(&stage, timeline.seconds() as u64);
     let player = children::find_player()?;
-    let site = Site::start(&options.stop)?;
+    let site = Site::start(&scene, &options.stop)?;
     let spinning = [site::SERVER, site::CLIENT].map(|host| Hogs::start_on(&player, hogs, site.cpu(host)));
     let [server, client] = spinning;
     let (server, client) = (server?, client?);
-    let talk = site.talk(LEVEL, RATE, &options.stop)?;
+    let talk = site.talk(&scene, RATE, &options.stop)?;
     let begin = timeline::now();
-    for disturbance in timeline.steps() {
-        timeline::sleep_until(begin, disturbance.at, &options.stop, &mut |second| progress.advance(second))?;
-        let hogs = if disturbance.at_server { &server } else { &client };
-        if disturbance.begins { hogs.resume() } else { hogs.pause() }
+    for step in timeline.steps(scene.strain) {
+        timeline::sleep_until(begin, step.at, &options.stop, &mut |second| progress.advance(second))?;
+        match (step.place, step.begins) {
+            (Place::Server, true) => server.resume(),
+            (Place::Server, false) => server.pause(),
+            (Place::Client, true) => client.resume(),
+            (Place::Client, false) => client.pause(),
+            (Place::Link, narrow) => talk.limit_link(narrow.then_some(NARROW_LINK))?,
+        }
     }
     timeline::sleep_until(begin, timeline.seconds(), &options.stop, &mut |second| progress.advance(second))?;
     talk.end(begin, timeline.seconds()).with_context(|| format!("scenario {}", scene.name))
@@ -129,13 +125,23 @@ impl ConferenceReport {
     pub fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["scenario", "adapts", "client", "frames/s", "jitter p99", "recovery", "level changes"]);
+        table.set_header([
+            "scenario",
+            "adapts",
+            "client",
+            "utility",
+            "frames/s",
+            "jitter p99",
+            "recovery",
+            "level changes",
+        ]);
         for row in &self.rows {
             let recovery = row.recovery_s.map_or("-".into(), |seconds| format!("{seconds:.1} s"));
             table.add_row([
                 row.scenario.clone(),
-                format!("{:?}", row.adaptation).to_lowercase(),
+                row.adaptation.to_string(),
                 row.client.clone(),
+                format!("{:.2}", row.utility),
                 format!("{:.1}", row.rate_mean),
                 format!("{:.0} ms", row.jitter_p99_ms),
                 recovery,
@@ -158,11 +164,12 @@ impl ConferenceReport {
     fn write_to(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         write_whole(&folder.join("conference.json"), self.summary_json()?.as_bytes())?;
-        for (row, series) in self.rows.iter().zip(&self.series) {
-            let name = format!("conference-{}", row.scenario);
+        for (scene, series) in self.scenes.iter().zip(&self.series) {
+            let name = scene.file();
             write_whole(&folder.join(format!("{name}-series.json")), &serde_json::to_vec(series)?)?;
-            plot::png(&folder.join(format!("{name}.png")), series, &self.timeline)?;
-            write_whole(&folder.join(format!("{name}.svg")), plot::svg(series, &self.timeline)?.as_bytes())?;
+            let plot = plot::Plot { scene, series, timeline: &self.timeline };
+            plot.png(&folder.join(format!("{name}.png")))?;
+            write_whole(&folder.join(format!("{name}.svg")), plot.svg()?.as_bytes())?;
         }
         Ok(())
     }

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::Client;
-use qfabric_netlab::{Lab, LabEnd, LabSettings};
+use qfabric_netlab::{Lab, LabEnd, LabSettings, LinkChange, LinkDirection, LinkRate};
+use qfabric_types::BitRate;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::measure::{Series, ServerSecond, ShownPicture};
+use super::scenes::Scene;
 use crate::children::{self, ChildGuard, Stop};
 
 pub(super) const SERVER: usize = 0;
@@ -34,7 +36,7 @@ pub(super) struct Site {
 
 impl Site {
     /// Makes certificates, starts the daemons and waits until they see each other.
-    pub(super) fn start(stop: &Stop) -> Result<Site> {
+    pub(super) fn start(scene: &Scene, stop: &Stop) -> Result<Site> {
         let (qfabric, conference) = (children::find_qfabric()?, children::find_conference()?);
         let lab = Lab::new(&LabSettings::default()).context("cannot make the hosts' network")?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -42,15 +44,14 @@ impl Site {
         let mut site = Site { daemons: Vec::new(), lab, folder, qfabric, conference, cpus };
         site.certify()?;
         for host in [SERVER, CLIENT] {
-            let daemon = site.daemon(host)?;
+            let daemon = site.daemon(host, scene)?;
             site.daemons.push(daemon);
         }
         site.wait(stop, "the hosts do not see each other", |site| site.sees(SERVER) && site.sees(CLIENT))?;
         Ok(site)
     }
 
-    /// The CPU of a host's conference and of its spinning programs. A daemon needs all CPUs: the kernel refuses
-    /// reservations of bound threads.
+    /// The CPU of a host's conference and of its spinning programs. A daemon runs on all CPUs.
     pub(super) fn cpu(&self, host: usize) -> usize {
         host % self.cpus
     }
@@ -97,13 +98,15 @@ impl Site {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn daemon(&self, host: usize) -> Result<ChildGuard> {
+    fn daemon(&self, host: usize, scene: &Scene) -> Result<ChildGuard> {
         let folder = self.folder(host);
         let [server, client] = [LabEnd::Local, LabEnd::Peer].map(|end| format!("{}:7700", self.lab.address(end)));
         let listen = if host == SERVER { &server } else { &client };
+        // It serves programs that are bound to a CPU, as this host's are.
+        let mechanism = if scene.reserves() { "[mechanism]\nname = 'dispatcher'\nslot = '5ms'\n" } else { "" };
         let config = format!(
             "[channels]\nenabled = true\nhost = '{}'\nrealm = 'demo'\nlisten = ['{listen}']\nconnect = ['{server}', '{client}']\n\
-             tls = '{}'\n[control]\nbudget = '0ms'\nlock_memory = false\n",
+             tls = '{}'\n[control]\nbudget = '0ms'\nlock_memory = false\n{mechanism}",
             NAMES[host],
             folder.join("tls").display()
         );
@@ -147,7 +150,7 @@ impl Site {
     }
 
     /// Starts the conference and waits until the client shows pictures.
-    pub(super) fn talk(mut self, level: &str, rate: u32, stop: &Stop) -> Result<Talk> {
+    pub(super) fn talk(mut self, scene: &Scene, rate: u32, stop: &Stop) -> Result<Talk> {
         let rate = rate.to_string();
         let program = |host: usize, words: &[&str]| -> Result<ChildGuard> {
             let mut command = self.command(host, Path::new("taskset"), "conference.log")?;
@@ -162,8 +165,11 @@ impl Site {
             children::spawn(command)
         };
         let log = self.folder(CLIENT).join("shown.jsonl");
-        let server = program(SERVER, &["serve", "test", "--level", level])?;
-        let client = program(CLIENT, &["join", NAMES[SERVER], "--log", &log.to_string_lossy()])?;
+        let serve = [vec!["serve", "test", "--level", scene.level()], scene.server_options()].concat();
+        let server = program(SERVER, &serve)?;
+        let log = log.to_string_lossy();
+        let join = [vec!["join", NAMES[SERVER], "--log", &log], scene.client_options()].concat();
+        let client = program(CLIENT, &join)?;
         let seconds = self.folder(CLIENT).join("seconds.jsonl");
         let shows = move |_: &Site| {
             let text = fs::read_to_string(&seconds).unwrap_or_default();
@@ -182,6 +188,13 @@ pub(super) struct Talk {
 }
 
 impl Talk {
+    /// Sets the rate of the link from the server to the client; none: it is not limited.
+    pub(super) fn limit_link(&self, rate: Option<BitRate>) -> Result<()> {
+        let rate = Some(rate.map_or(LinkRate::Unlimited, LinkRate::Constant));
+        let change = LinkChange { rate, ..LinkChange::default() };
+        self.site.lab.change(LinkDirection::Up, change).context("cannot limit the link")
+    }
+
     /// Ends the programs and reads what they have logged.
     pub(super) fn end(mut self, begin: u64, seconds: f64) -> Result<Series> {
         for program in &mut self.programs {

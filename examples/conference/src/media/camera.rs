@@ -174,3 +174,45 @@ fn open(path: &Path) -> Result<(ffmpeg::format::context::Input, usize, ffmpeg::d
     let decoder = context.decoder().video().with_context(|| format!("cannot decode {}", path.display()))?;
     Ok((input, number, decoder))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CodedPicture, Encoder, Level};
+
+    /// A film of three pictures, one after the other in a file.
+    fn film(folder: &Path, level: &str, ending: &str) -> PathBuf {
+        let level: Level = level.parse().unwrap();
+        let mut camera = Camera::open(&Source::Test(level.size())).unwrap();
+        let (mut encoder, mut coded, mut all) = (Encoder::open(level).unwrap(), CodedPicture::default(), Vec::new());
+        for _ in 0..3 {
+            encoder.encode(camera.capture().unwrap(), true, &mut coded).unwrap();
+            all.extend_from_slice(&coded.data);
+        }
+        let path = folder.join("film").with_extension(ending);
+        std::fs::write(&path, all).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_film_is_decoded_picture_by_picture_and_begins_again_after_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = film(folder.path(), "jpeg:90:352x288", "mjpeg");
+        let mut camera = Camera::open(&Source::File(path)).unwrap();
+        let mut captured: Vec<Picture> = (0..4).map(|_| camera.capture().unwrap().clone()).collect();
+        assert!(captured.iter().all(|picture| picture.size() == Size::MEDIUM));
+        let last = captured.pop().unwrap();
+        let luma = |picture: &Picture| picture.plane(0).to_vec();
+        assert!(luma(&captured[0]) != luma(&captured[1]) && luma(&captured[1]) != luma(&captured[2]), "it moves");
+        assert_eq!(luma(&last), luma(&captured[0]));
+    }
+
+    #[test]
+    fn files_that_are_no_films_are_refused_with_their_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.mp4");
+        std::fs::write(&path, "no film").unwrap();
+        let refusal = Camera::open(&Source::File(path)).err().map(|error| format!("{error:#}")).unwrap();
+        assert!(refusal.contains("notes.mp4"), "{refusal}");
+    }
+}

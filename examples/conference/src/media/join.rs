@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -11,19 +11,21 @@ use std::time::Duration;
 use anyhow::Result;
 use qfabric_client::channel::{Channels, Event, Notice, Registration, SinkOptions, Source, SourceOptions, Submission};
 use qfabric_client::clock::{now, sleep_until};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, Share};
 use serde::Serialize;
 
 use super::codec::{CodecProblem, Decoder};
 use super::meter::Meter;
 use super::playout::Playout;
 use super::retry::{Ended, Rooms, Stop, event_type};
+use super::service::Service;
 use crate::wire::{Feedback, FrameHeader};
 use crate::{Assembler, Codec, Frame};
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
-/// Pictures that wait for the decoder; a further one replaces the oldest.
-const QUEUE: usize = 8;
+/// Pictures that wait for the decoder, at least and at most; a further one replaces the oldest. As many as come in twice
+/// the delay, and some.
+const QUEUE: (usize, usize) = (8, 64);
 /// How often the receiver looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 /// Pictures of another run of a server are taken after this silence.
@@ -42,6 +44,8 @@ pub struct JoinOptions {
     pub delay: Nanos,
     /// Codecs that are decoded; pictures of others are reported as missing.
     pub codecs: Vec<Codec>,
+    /// The most CPU time that is reserved for the thread that decodes and shows; none: nothing is reserved.
+    pub cpu: Option<Share>,
     /// The daemon's socket; none: the usual places.
     pub socket: Option<PathBuf>,
     /// Ends the receiver.
@@ -53,6 +57,8 @@ pub struct JoinOptions {
 pub struct JoinReport {
     /// End of the second, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
+    /// CPU time that is reserved in every period, in nanoseconds; 0: nothing is reserved.
+    pub service_ns: u64,
     /// What the server was told.
     #[serde(flatten)]
     pub feedback: Feedback,
@@ -79,23 +85,32 @@ pub fn join(options: &JoinOptions, log: Option<&mut (dyn Write + Send)>, report:
 
 /// Between the thread that receives and the one that shows.
 struct Shared {
+    /// Limit of the queue.
+    most: usize,
     queue: Mutex<VecDeque<(Frame, Instant)>>,
     arrived: Condvar,
     meter: Mutex<Meter>,
     /// Sum of [`Codec::bit`].
     missing: AtomicU32,
     wants_key: AtomicBool,
+    /// The part of the rate of arrivals, 0 to 1, whose pictures were not shown in the last second; the player takes it.
+    missing_rate: Mutex<Option<f64>>,
+    service_ns: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Shared {
     fn new(options: &JoinOptions) -> Shared {
+        let most = (2 * options.delay.get() / options.period.get().max(1)).saturating_add(4);
         Shared {
+            most: (most as usize).clamp(QUEUE.0, QUEUE.1),
             queue: Mutex::default(),
             arrived: Condvar::new(),
             meter: Mutex::new(Meter::new(options.period, now())),
             missing: AtomicU32::new(0),
             wants_key: AtomicBool::new(false),
+            missing_rate: Mutex::default(),
+            service_ns: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         }
     }
@@ -106,11 +121,20 @@ impl Shared {
 
     fn put(&self, frame: Frame, now: Instant) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.len() == QUEUE {
+        if queue.len() == self.most {
             queue.pop_front();
         }
         queue.push_back((frame, now));
         self.arrived.notify_all();
+    }
+
+    /// Moves the service once per second.
+    fn reserve(&self, service: &mut Service) {
+        let missing = self.missing_rate.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(missing) = missing {
+            service.on_second(missing);
+            self.service_ns.store(service.in_force().get(), Ordering::Relaxed);
+        }
     }
 
     /// The oldest picture. None: none for a while.
@@ -150,7 +174,8 @@ impl Receiver<'_> {
             }
             if now() >= told + SECOND {
                 told = now();
-                report(&JoinReport { at_ns: told.get(), feedback: self.tell(&back, told)? });
+                let service_ns = self.shared.service_ns.load(Ordering::Relaxed);
+                report(&JoinReport { at_ns: told.get(), service_ns, feedback: self.tell(&back, told)? });
             }
         }
         Ok(())
@@ -199,6 +224,9 @@ impl Receiver<'_> {
             want_key: self.shared.wants_key.load(Ordering::Relaxed),
             ..feedback
         };
+        let expected = f64::from(feedback.arrived).min(1e12 / self.options.period.as_f64());
+        let missing = if expected > 0.0 { 1.0 - f64::from(feedback.shown) / expected } else { 0.0 };
+        *self.shared.missing_rate.lock().unwrap_or_else(PoisonError::into_inner) = Some(missing);
         back.send(&feedback)?;
         Ok(feedback)
     }
@@ -245,12 +273,20 @@ impl<'a, 'l> Player<'a, 'l> {
     }
 
     fn run(&mut self) -> Result<()> {
+        let options = self.options;
+        let mut service = options.cpu.map(|most| Service::start(options.socket.as_ref(), options.period, most));
         while !self.shared.is_over.load(Ordering::Relaxed) {
+            if let Some(service) = &mut service {
+                self.shared.reserve(service);
+            }
             let Some((frame, arrived)) = self.shared.take() else { continue };
             match self.decode(&frame) {
                 Ok(true) => self.show(&frame, arrived)?,
                 Ok(false) => {}
                 Err(problem) => self.fail(&frame.header, &problem),
+            }
+            if let Some(service) = &mut service {
+                service.on_picture();
             }
         }
         Ok(())
@@ -305,7 +341,9 @@ impl<'a, 'l> Player<'a, 'l> {
         match problem {
             CodecProblem::Missing { codec, .. } => {
                 if self.shared.missing.fetch_or(codec.bit(), Ordering::Relaxed) & codec.bit() == 0 {
-                    eprintln!("qfabric-conference: {problem}; the server is asked for JPEG");
+                    eprintln!(
+                        "qfabric-conference: {problem}; the server is told, and goes on with JPEG if most hosts lack it"
+                    );
                 }
             }
             CodecProblem::Failed { .. } => {

@@ -1,5 +1,6 @@
 //! Capture, codecs, sending, receiving.
 
+mod adapt;
 mod camera;
 mod codec;
 mod join;
@@ -9,8 +10,10 @@ mod playout;
 mod receivers;
 mod retry;
 mod serve;
+mod service;
 mod switch;
 
+pub use adapt::{Concession, LevelLadder};
 pub use camera::{Camera, Source};
 pub use codec::{CodecProblem, CodedPicture, Decoder, Encoder, available};
 pub use join::{JoinOptions, JoinReport, join};

@@ -4,7 +4,8 @@ use qfabric_types::{Instant, Nanos};
 
 use crate::wire::FrameHeader;
 
-/// A picture that is further from its time than this begins the clock anew: the server paused, or a clock stepped.
+/// A picture that is later than this begins the clock anew: the server paused, or a clock stepped. So does a picture that
+/// would wait for more than twice the delay: the one that began the clock was late.
 const LOST: Nanos = Nanos::from_millis(1_000);
 
 /// The clock of one stream. Times of the server are only compared with each other.
@@ -33,7 +34,7 @@ impl Playout {
             let later = header.generated.get().checked_sub(anchor.generated.get())?;
             anchor.shown.get().checked_add(later).map(Instant::new)
         });
-        let near = |due: &Instant| *due <= now + self.delay + LOST && now <= *due + LOST;
+        let near = |due: &Instant| *due <= now + self.delay + self.delay && now <= *due + LOST;
         due.filter(near).unwrap_or_else(|| {
             let shown = now + self.delay;
             self.anchor = Some(Anchor { stream: header.stream, generated: header.generated, shown });
@@ -73,5 +74,13 @@ mod tests {
         assert_eq!(playout.due(&header(2, at(7)), at(3_100)), at(3_200), "another stream");
         assert_eq!(playout.due(&header(2, Instant::new(u64::MAX)), at(3_300)), at(3_400), "far in the future");
         assert_eq!(playout.due(&header(2, at(3)), at(3_500)), at(3_600), "before the first one");
+    }
+
+    #[test]
+    fn the_clock_of_a_late_picture_does_not_delay_those_after_it() {
+        let mut playout = Playout::new(Nanos::from_millis(100));
+        assert_eq!(playout.due(&header(1, at(0)), at(900)), at(1_000), "900 ms late");
+        assert_eq!(playout.due(&header(1, at(1_000)), at(1_010)), at(1_110));
+        assert_eq!(playout.due(&header(1, at(1_050)), at(1_060)), at(1_160));
     }
 }

@@ -12,14 +12,16 @@ use qfabric_client::channel::{
     Channels, Notice, Registration, SinkOptions, Source as EventSource, SourceOptions, Submission,
 };
 use qfabric_client::clock::{now, sleep_until};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, Share};
 use serde::Serialize;
 
+use super::adapt::LevelLadder;
 use super::camera::{Camera, Source};
 use super::codec::{CodecProblem, CodedPicture, Encoder};
 use super::picture::Scaler;
 use super::receivers::{Listener, Receivers};
 use super::retry::{Ended, Rooms, Stop, client, event_type};
+use super::service::Service;
 use super::switch::LevelSwitch;
 use crate::wire::{Feedback, FrameHeader};
 use crate::{Codec, Level, wire};
@@ -39,6 +41,10 @@ pub struct ServeOptions {
     pub deadline: Nanos,
     /// Largest length of the data of one event ([`wire::FRAGMENT`]).
     pub fragment: usize,
+    /// Chooses the level by the rate at the median receiver. None: nobody but others does.
+    pub ladder: Option<LevelLadder>,
+    /// The most CPU time that is reserved for the thread that codes; none: nothing is reserved.
+    pub cpu: Option<Share>,
     /// The daemon's socket; none: the usual places.
     pub socket: Option<PathBuf>,
     /// Ends the server.
@@ -60,6 +66,12 @@ pub struct Report {
     pub level: String,
     /// How often the level has changed.
     pub level_changes: u32,
+    /// What the level is worth: [`LevelLadder::worth`]; 1 without a ladder.
+    pub worth: f64,
+    /// CPU time that is reserved in every period, in nanoseconds; 0: nothing is reserved.
+    pub service_ns: u64,
+    /// Receivers that cannot decode the level's codec, by host and number: they show nothing.
+    pub left_out: Vec<String>,
     /// What receivers reported last, by host and number.
     pub receivers: BTreeMap<String, Feedback>,
 }
@@ -108,6 +120,10 @@ struct Sender<'a> {
     switch: &'a LevelSwitch,
     camera: Camera,
     encoder: Option<(Encoder, Scaler)>,
+    ladder: Option<LevelLadder>,
+    service: Option<Service>,
+    /// How many receivers were left out in the last second.
+    left_out: usize,
     coded: CodedPicture,
     event: Vec<u8>,
     stream: u32,
@@ -132,8 +148,23 @@ impl<'a> Sender<'a> {
         // Two runs of a server have different times.
         let stream = (begin.get() / 1_000_000) as u32 | 1;
         let second = Second { begin, ..Second::default() };
-        let (encoder, coded, event) = (None, CodedPicture::default(), Vec::new());
-        Ok(Sender { options, switch, camera, encoder, coded, event, stream, number: 0, sent: 0, next: begin, second })
+        let (ladder, coded, event) = (options.ladder.clone(), CodedPicture::default(), Vec::new());
+        Ok(Sender {
+            options,
+            switch,
+            camera,
+            encoder: None,
+            ladder,
+            service: options.cpu.map(|most| Service::start(options.socket.as_ref(), options.period, most)),
+            left_out: 0,
+            coded,
+            event,
+            stream,
+            number: 0,
+            sent: 0,
+            next: begin,
+            second,
+        })
     }
 
     fn send(
@@ -146,6 +177,9 @@ impl<'a> Sender<'a> {
         while !self.options.stop.is_set() && !is_over() {
             while sleep_until(self.next).is_err() {}
             self.picture(outlet)?;
+            if let Some(service) = &mut self.service {
+                service.on_picture();
+            }
             self.next = (self.next + self.options.period).max(now());
             if now() >= self.second.begin + SECOND {
                 self.end_second(outlet, receivers, report)?;
@@ -232,13 +266,52 @@ impl<'a> Sender<'a> {
             bytes,
             level: self.switch.level().to_string(),
             level_changes: self.switch.changes(),
+            worth: self.ladder.as_ref().map_or(1.0, LevelLadder::worth),
+            service_ns: self.service.as_ref().map_or(0, |service| service.in_force().get()),
+            left_out: receivers.without(self.switch.level().codec()),
             receivers: receivers.look(now),
         };
+        self.name_left_out(&told.left_out);
+        self.adapt(told.generated, receivers, now);
         outlet.registration.report("app.generated_milli", told.generated.into())?;
         outlet.registration.report("app.sent_milli", told.sent.into())?;
         report(&told);
         self.second = Second { begin: now, number: self.number, sent: self.sent, bytes: 0 };
         Ok(())
+    }
+}
+
+impl Sender<'_> {
+    fn name_left_out(&mut self, names: &[String]) {
+        if names.len() > self.left_out {
+            let (some, codec) =
+                (names.iter().take(4).map(String::as_str).collect::<Vec<_>>(), self.switch.level().codec());
+            eprintln!(
+                "qfabric-conference: {} of the receivers ({}) cannot decode {codec} and are left out; for them, set a level of \
+                 jpeg",
+                names.len(),
+                some.join(", ")
+            );
+        }
+        self.left_out = names.len();
+    }
+
+    /// CPU time first, while there is more of it; then one step of the ladder, if the rate at the median receiver asks
+    /// for one.
+    fn adapt(&mut self, generated: u32, receivers: &Receivers, now: Instant) {
+        let wanted = 1e12 / self.options.period.as_f64();
+        // Pictures that get lost behind this host need no CPU time here.
+        let arrived = receivers.median(now, |feedback| feedback.arrived);
+        let missing = 1.0 - f64::from(generated.max(arrived.unwrap_or(0))) / wanted;
+        if self.service.as_mut().is_some_and(|service| service.on_second(missing)) {
+            return;
+        }
+        let shown = receivers.median(now, |feedback| feedback.shown);
+        let (Some(ladder), Some(shown)) = (&mut self.ladder, shown) else { return };
+        let Some(level) = ladder.on_rate(f64::from(shown) / 1e3, now) else { return };
+        if let Err(error) = self.switch.set(level) {
+            eprintln!("qfabric-conference: the level stays {}: {error:#}", self.switch.level());
+        }
     }
 }
 

@@ -18,7 +18,7 @@ struct State {
     level: Level,
     changes: u32,
     wants_key: bool,
-    /// Codecs that some receiver cannot decode: a sum of [`Codec::bit`].
+    /// Codecs that most receivers' hosts cannot decode: a sum of [`Codec::bit`].
     missing: u32,
 }
 
@@ -54,7 +54,7 @@ impl LevelSwitch {
     /// Changes the level, from the next picture on. Returns how often the level has changed.
     ///
     /// # Errors
-    /// The server, or a receiver, does not have the codec. The level stays.
+    /// The server, or most receivers' hosts, do not have the codec. The level stays.
     pub fn set(&self, level: Level) -> Result<u32> {
         let mut state = self.state();
         self.check(level, state.missing)?;
@@ -91,7 +91,7 @@ impl LevelSwitch {
     fn check(&self, level: Level, missing: u32) -> Result<()> {
         let codec = level.codec();
         if missing & codec.bit() != 0 {
-            bail!("a receiver cannot decode {codec}; use jpeg until it has left");
+            bail!("most hosts of receivers cannot decode {codec}; use jpeg until they have left");
         }
         let names: Vec<&str> = self.codecs.iter().map(|codec| codec.name()).collect();
         ensure!(
@@ -144,7 +144,7 @@ mod tests {
         let switch = LevelSwitch::new(level("h261:15:medium"), &[Codec::Jpeg, Codec::H261]).unwrap();
         assert!(switch.set(level("h264:1:small")).unwrap_err().to_string().contains("jpeg, h261"));
         assert_eq!(switch.set_missing(Codec::H261.bit() | Codec::Jpeg.bit()), Some(level("jpeg:47:medium")));
-        assert!(switch.set(level("h261:15:medium")).unwrap_err().to_string().contains("receiver"));
+        assert!(switch.set(level("h261:15:medium")).unwrap_err().to_string().contains("receivers"));
         assert_eq!(switch.set_missing(0), None);
         switch.set(level("h261:15:medium")).unwrap();
         assert!(LevelSwitch::new(level("h261:15:medium"), &[Codec::Jpeg]).is_err());

@@ -164,6 +164,17 @@ mod tests {
         }
     }
 
+    /// Rows that are no multiple of 16 are coded with more rows, which are cut off.
+    #[test]
+    fn sizes_that_no_block_divides_are_decoded_in_their_order() {
+        for size in [(320, 180), (960, 540), (178, 146)] {
+            for codec in available().into_iter().filter(|codec| *codec != Codec::H261) {
+                let (_, error) = through(Level::new(codec, 5, Size::new(size.0, size.1).unwrap()).unwrap());
+                assert!(error < 40.0, "{codec} {size:?}: {error}");
+            }
+        }
+    }
+
     #[test]
     fn a_wanted_key_picture_needs_no_picture_before_it() {
         for codec in available() {

@@ -1,0 +1,185 @@
+//! Application adaptation in the server: a ladder of levels that follows the rate at the median receiver.
+//!
+//! Source: 000 §5.3, where the server's quality follows the rate that the client shows. Departure: the ladder of the
+//! client library (design page 0044), which gives up further dimensions and does not oscillate.
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use qfabric_client::Ladder;
+use qfabric_client::ladder::{Dimension, Terms};
+use qfabric_types::Instant;
+
+use crate::{Codec, Level, Size};
+
+/// What a server may give up, with its values from the best to the minimum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concession {
+    /// Qualities of the first level's codec; another codec gets the same part of its best quality.
+    Quality(Vec<u8>),
+    /// Sizes of the pictures.
+    Size(Vec<Size>),
+    /// Codecs.
+    Codec(Vec<Codec>),
+}
+
+impl Concession {
+    fn name(&self) -> &'static str {
+        match self {
+            Concession::Quality(_) => "quality",
+            Concession::Size(_) => "size",
+            Concession::Codec(_) => "codec",
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Concession::Quality(values) => values.len(),
+            Concession::Size(values) => values.len(),
+            Concession::Codec(values) => values.len(),
+        }
+    }
+
+    /// The same without codecs that are not in `codecs`. None: nothing is left.
+    #[must_use]
+    pub fn limited_to(self, codecs: &[Codec]) -> Option<Concession> {
+        let Concession::Codec(wanted) = self else { return Some(self) };
+        let left: Vec<Codec> = wanted.into_iter().filter(|codec| codecs.contains(codec)).collect();
+        (!left.is_empty()).then_some(Concession::Codec(left))
+    }
+}
+
+impl FromStr for Concession {
+    type Err = anyhow::Error;
+
+    /// `quality=75,60,45`, `size=640x480,320x240` or `codec=jpeg,h264`.
+    fn from_str(text: &str) -> Result<Concession> {
+        let example = "use quality=75,60,45, size=640x480,320x240 or codec=jpeg,h264, from the best to the minimum";
+        let (name, values) = text.split_once('=').context(example)?;
+        let values = values.split(',').map(str::trim);
+        Ok(match name {
+            "quality" => {
+                let quality = |value: &str| value.parse().with_context(|| format!("{value:?} is not a quality"));
+                Concession::Quality(values.map(quality).collect::<Result<_>>()?)
+            }
+            "size" => Concession::Size(values.map(str::parse).collect::<Result<_, _>>()?),
+            "codec" => Concession::Codec(values.map(str::parse).collect::<Result<_, _>>()?),
+            _ => bail!("{name:?} cannot be given up; {example}"),
+        })
+    }
+}
+
+/// The level of each rung, and the ladder that chooses one.
+#[derive(Clone, Debug)]
+pub struct LevelLadder {
+    ladder: Ladder,
+    levels: Vec<Level>,
+}
+
+impl LevelLadder {
+    /// Begins with the first value of each concession; `first` has the rest. The first concession is given up first.
+    /// `rate` is wanted, in pictures per second.
+    ///
+    /// # Errors
+    /// A rung is not a level that exists, or a dimension is named twice.
+    pub fn new(first: Level, concessions: &[Concession], rate: f64) -> Result<LevelLadder> {
+        for (at, one) in concessions.iter().enumerate() {
+            let twice = concessions[..at].iter().any(|other| other.name() == one.name());
+            ensure!(!twice, "--adapt {} is given twice; name all its values once", one.name());
+        }
+        let numbers = |one: &Concession| (0..one.len() as i64).collect::<Vec<_>>();
+        let dimensions = concessions.iter().map(|one| Dimension::new(one.name(), &numbers(one))).collect();
+        let ladder = Ladder::new(dimensions, Terms::new(rate))?;
+        let level = |rung: usize| -> Result<Level> {
+            let values: Vec<i64> = ladder.levels_at(rung).map(|(_, value)| value).collect();
+            conceded(first, concessions, &values).with_context(|| format!("rung {rung} of --adapt"))
+        };
+        let levels = (0..=ladder.lowest()).map(level).collect::<Result<_>>()?;
+        Ok(LevelLadder { ladder, levels })
+    }
+
+    /// The present level.
+    pub fn level(&self) -> Level {
+        self.levels[self.ladder.rung()]
+    }
+
+    /// What the present level is worth: 1 at the best rung, a half at the minimum, as `policy why` counts it.
+    pub fn worth(&self) -> f64 {
+        1.0 - self.ladder.rung() as f64 / (2.0 * self.ladder.lowest().max(1) as f64)
+    }
+
+    /// The rate of the last second, in pictures per second. Returns another level, if there is one.
+    pub fn on_rate(&mut self, achieved: f64, now: Instant) -> Option<Level> {
+        self.ladder.on_rate(achieved, now).map(|_| self.level())
+    }
+}
+
+/// `first` with the values of these numbers.
+fn conceded(first: Level, concessions: &[Concession], numbers: &[i64]) -> Result<Level> {
+    let (mut codec, mut quality, mut size) = (first.codec(), first.quality(), first.size());
+    for (one, number) in concessions.iter().zip(numbers) {
+        let number = *number as usize;
+        match one {
+            Concession::Quality(values) => quality = values[number],
+            Concession::Size(values) => size = values[number],
+            Concession::Codec(values) => codec = values[number],
+        }
+    }
+    // Whose quality it is: that of `first`, or of the best codec that is named with qualities.
+    let named = concessions.iter().find_map(|one| match one {
+        Concession::Codec(values) => values.first().copied(),
+        _ => None,
+    });
+    let is_own = !concessions.iter().any(|one| matches!(one, Concession::Quality(_)));
+    let best = u32::from(named.filter(|_| !is_own).unwrap_or(first.codec()).best_quality());
+    let scaled = (u32::from(quality) * u32::from(codec.best_quality())).div_ceil(best);
+    Ok(Level::new(codec, u8::try_from(scaled).unwrap_or(u8::MAX), size)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Nanos;
+
+    fn ladder(texts: &[&str]) -> Result<LevelLadder> {
+        let all: Vec<Concession> = texts.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+        LevelLadder::new("jpeg:90:small".parse()?, &all, 20.0)
+    }
+
+    #[test]
+    fn quality_then_size_then_codec_are_given_up_and_come_back() {
+        let mut ladder = ladder(&["quality=95,19", "size=352x288,176x144", "codec=jpeg,h264"]).unwrap();
+        assert_eq!((ladder.level().to_string().as_str(), ladder.worth()), ("jpeg:95:352x288", 1.0));
+        let at = |second: u64| Instant::ZERO + Nanos::from_millis(1_000 * second);
+        let mut seen: Vec<String> = Vec::new();
+        for second in 0..400 {
+            let rate = if second < 40 { 16.0 } else { 20.0 };
+            seen.extend(ladder.on_rate(rate, at(second)).map(|level| level.to_string()));
+        }
+        let (down, up) = seen.split_at(3);
+        assert_eq!(down, ["jpeg:19:352x288", "jpeg:19:176x144", "h264:6:176x144"]);
+        assert_eq!(up, ["jpeg:19:176x144", "jpeg:19:352x288", "jpeg:95:352x288"]);
+    }
+
+    #[test]
+    fn a_ladder_with_a_rung_that_is_no_level_is_refused_with_the_rung() {
+        for (texts, said) in [
+            (&["size=640x480,352x288", "codec=jpeg,h261", "quality=96"][..], &["rung 0", "96"][..]),
+            (&["codec=jpeg,h261", "size=640x480,352x288"], &["rung 1", "h261"]),
+            (&["quality=9", "quality=8"], &["twice"]),
+            (&["colour=9"], &["colour", "quality=75"]),
+            (&["quality=best"], &["best"]),
+            (&[], &["0 dimensions"]),
+        ] {
+            let refusal = format!("{:#}", ladder(texts).unwrap_err());
+            assert!(said.iter().all(|part| refusal.contains(part)), "{texts:?}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn codecs_that_a_host_lacks_are_left_out() {
+        let codecs = Concession::Codec(vec![Codec::Jpeg, Codec::H264]);
+        assert_eq!(codecs.clone().limited_to(&[Codec::Jpeg]), Some(Concession::Codec(vec![Codec::Jpeg])));
+        assert_eq!(codecs.limited_to(&[Codec::H261]), None);
+    }
+}
