@@ -321,6 +321,7 @@ impl Core {
                 Output::GiveBack(setting) => self.give_back(setting, now),
                 Output::Admitted { app, .. } | Output::Changed { app, .. } => self.answer = Some(Ok(app)),
                 Output::Refused { problem, .. } => self.answer = Some(Err(problem)),
+                Output::Job { .. } => {}
                 Output::Event(event) => self.note(event),
             }
         }
