@@ -16,6 +16,7 @@ use crate::channels::ChannelsConfig;
 use crate::contracts::JointConfig;
 use crate::ecalls::EcallsConfig;
 use crate::memory::{MemoryConfig, check_reserve};
+use crate::metrics::MetricsConfig;
 use crate::net::NetConfig;
 
 /// Default path of the configuration file.
@@ -42,6 +43,8 @@ pub struct Config {
     pub channels: ChannelsConfig,
     /// Links that are open to all users.
     pub net: NetConfig,
+    /// Metrics on TCP.
+    pub metrics: MetricsConfig,
     /// Logs.
     pub log: Log,
 }
@@ -154,6 +157,33 @@ pub struct Log {
     pub format: LogFormat,
     /// A filter in the syntax of `tracing`; the environment variable `QFABRIC_LOG` overrides it.
     pub filter: String,
+    /// The level given on the command line; it overrides both.
+    #[serde(skip)]
+    pub level: Option<LogLevel>,
+}
+
+/// The least important lines that are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    pub const ALL: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -202,7 +232,7 @@ impl Default for Control {
 
 impl Default for Log {
     fn default() -> Self {
-        Log { format: LogFormat::Text, filter: "info".to_owned() }
+        Log { format: LogFormat::Text, filter: "info".to_owned(), level: None }
     }
 }
 
@@ -287,6 +317,7 @@ impl Config {
             return Err(out_of_range(key, value, expected));
         }
         self.net.check()?;
+        self.metrics.check()?;
         self.best_effort_lives()?;
         self.slots_are_possible()?;
         self.control_reservation().map(drop)
@@ -404,7 +435,7 @@ pub(crate) fn plain_path(key: &'static str, path: &Path) -> Result<(), InvalidCo
     }
 }
 
-fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str) -> InvalidConfig {
+pub(crate) fn out_of_range(key: &'static str, value: impl ToString, expected: &'static str) -> InvalidConfig {
     InvalidConfig::OutOfRange { key, value: value.to_string(), expected }
 }
 

@@ -34,7 +34,8 @@ pub(crate) fn dropped() -> u64 {
 /// Starts logging. If the program that embeds the service has a logger already, that logger stays. Dropping the
 /// returned guard writes the queued lines; this takes at most a second.
 pub(crate) fn start(log: &Log) -> WorkerGuard {
-    let filter = std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| log.filter.clone());
+    let configured = || std::env::var(FILTER_VARIABLE).unwrap_or_else(|_| log.filter.clone());
+    let filter = log.level.map_or_else(configured, |level| level.name().to_owned());
     let (filter, invalid) = match EnvFilter::try_new(format!("{QUIET},{filter}")) {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new("info"), Some((filter, error))),

@@ -111,6 +111,7 @@ impl Reload {
             ("contracts", now.contracts != new.contracts),
             ("ecalls", now.ecalls != new.ecalls),
             ("channels", now.channels != new.channels),
+            ("metrics", now.metrics != new.metrics),
             ("log", now.log != new.log),
             ("net.answer", now.net.answer != new.net.answer),
         ];

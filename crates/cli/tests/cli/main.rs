@@ -22,3 +22,6 @@ mod sim_control;
 mod sim_dwcs;
 mod sim_energy;
 mod sim_fabric;
+mod trace;
+#[path = "../../../timeline/tests/walker/mod.rs"]
+mod walker;

@@ -4,12 +4,14 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 46] = [
+const COMMANDS: [&str; 48] = [
     "run",
+    "attach",
     "probe",
     "doctor",
     "status",
     "top",
+    "trace",
     "daemon",
     "restore",
     "sim control",

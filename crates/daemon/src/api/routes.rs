@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use qfabric_linux::clock;
+use qfabric_types::api::timeline::Timeline;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
@@ -25,18 +27,22 @@ use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::memory::Memory;
 use crate::net::{self, Net};
-use crate::{metrics, openapi, problem};
+use crate::timeline::{Query, Recorder};
+use crate::{metrics, problem};
 
+/// What the handlers use.
 #[derive(Clone)]
 pub(crate) struct Context {
-    requests: Requests,
-    pub(super) ecalls: Arc<Ecalls>,
-    net: Arc<Net>,
-    memory: Arc<Memory>,
-    channels: Arc<Channels>,
-    contracts: Arc<Contracts>,
-    pub(super) timeout: Duration,
-    openapi: Arc<str>,
+    pub requests: Requests,
+    pub ecalls: Arc<Ecalls>,
+    pub net: Arc<Net>,
+    pub memory: Arc<Memory>,
+    pub timeline: Arc<Recorder>,
+    pub channels: Arc<Channels>,
+    pub contracts: Arc<Contracts>,
+    pub timeout: Duration,
+    /// The description of the API, as JSON.
+    pub openapi: Arc<str>,
 }
 
 impl Context {
@@ -53,19 +59,11 @@ impl Context {
     }
 }
 
-pub(crate) fn router(
-    requests: Requests,
-    ecalls: Arc<Ecalls>,
-    net: Arc<Net>,
-    memory: Arc<Memory>,
-    channels: Arc<Channels>,
-    contracts: Arc<Contracts>,
-    timeout: Duration,
-) -> Router {
-    let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout };
+/// All paths of the API.
+pub(crate) fn router(context: Context) -> Router {
+    let Context { contracts, net, channels, timeout, .. } = &context;
+    let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout: *timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
-    let openapi = openapi::document().into();
-    let context = Context { requests, ecalls, net, memory, channels, contracts, timeout, openapi };
     let application = get(show).patch(change).delete(leave);
     Router::new()
         .route("/v1/applications", get(list).post(join))
@@ -73,6 +71,7 @@ pub(crate) fn router(
         .route("/v1/claims/{claim}", post(claim).delete(give_back))
         .route("/v1/status", get(status))
         .route("/v1/limits", get(limits).put(set_limits).patch(change_limits))
+        .route("/v1/timeline", get(timeline_page))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
@@ -85,6 +84,15 @@ pub(crate) fn router(
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
         // After the layer: the time limit does not hold for them.
         .merge(contracts::routes::routes(joint))
+        .with_state(context)
+}
+
+/// Only the metrics, for callers without credentials.
+pub(crate) fn metrics_router(context: Context) -> Router {
+    Router::new()
+        .route("/metrics", get(measure))
+        .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
+        .layer(middleware::from_fn_with_state(context.clone(), in_time))
         .with_state(context)
 }
 
@@ -304,11 +312,31 @@ pub(crate) async fn leave(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Show what happened in the last minute: jobs, budgets, decisions, events
+///
+/// A page of records. The next page begins at the number `next` of this one. A user sees the records of the user's
+/// own applications, an administrator all.
+#[utoipa::path(get, path = "/v1/timeline", params(
+    ("from" = Option<u64>, Query, description = "Number of the first record; default: the oldest that is kept"),
+    ("since_ns" = Option<u64>, Query, description = "Only records of this time or later, CLOCK_MONOTONIC")), responses(
+    (status = 200, description = "A page of at most 1024 records", body = Timeline),
+    (status = 400, description = "The query has an unknown key or no number", body = Problem),
+))]
+pub(crate) async fn timeline_page(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    RawQuery(query): RawQuery,
+) -> Answer<Json<Timeline>> {
+    let query = Query::parse(query.as_deref().unwrap_or_default())?;
+    Ok(Json(context.timeline.page(peer, query, clock::now())))
+}
+
 /// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", responses(
-    (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
+    (status = 200, description = "OpenMetrics text if Accept names it, else the classic text of Prometheus",
+     body = String, content_type = "text/plain"),
 ))]
-pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
+pub(crate) async fn measure(State(context): State<Context>, headers: HeaderMap) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
     let joint = context.contracts.count().await?;
     let scrape = move || {
@@ -319,7 +347,9 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
         Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint))
     };
     let text = aside(scrape).await?;
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (content_type, text) = metrics::answer(accept, text);
+    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }
 
 /// This description of the API
