@@ -13,7 +13,6 @@ use qfabric_client::Client;
 use qfabric_linux::clock;
 use qfabric_timeline::{ClockReading, TraceCounts, TraceWriter};
 use qfabric_types::{Instant, Nanos};
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::exit::{Done, Failure, Outcome};
@@ -122,21 +121,24 @@ struct Source {
 impl Source {
     /// With `live`, the trace begins with the budgets in force now.
     fn open(client: Client, name: &str, since: Instant, live: bool) -> Result<Source, Failure> {
-        let mut source = Source { client, writer: TraceWriter::new(name, clocks()), next: 0, since };
+        let mut source =
+            Source { client, writer: TraceWriter::new(name, ClockReading::from(clock::readings())), next: 0, since };
         if live {
             source.add_budgets()?;
         }
         Ok(source)
     }
 
-    /// Reads all new records.
+    /// Reads the records up to now. Records that are added meanwhile come with the next call, so that it ends however
+    /// fast they are.
     fn read(&mut self, file: &mut Target) -> Result<(), Failure> {
+        let now = clock::now();
         loop {
             let page = self.client.timeline(self.next, self.since).map_err(connect::failure)?;
             self.next = page.next;
             self.writer.add(&page);
             file.write(&self.writer.take())?;
-            if !page.more {
+            if !page.more || page.records.last().is_some_and(|record| record.at_ns > now) {
                 return Ok(());
             }
         }
@@ -203,10 +205,20 @@ fn line(args: &Args, seconds: f64, host: &HostCounts) -> String {
         0 => String::new(),
         skipped => format!("; {skipped} events of channels and ECalls are left out, beyond 200 a second of each kind"),
     };
-    format!(
-        "{file}{place}: {seconds:.1} s, {applications} applications, {jobs} jobs, {misses} late, {budgets} budgets, \
-         {decisions} decisions, {ecalls} ECalls, {channel_events} channel events{lost}{skipped}\n"
-    )
+    let shown = [
+        counted(applications, "application"),
+        counted(jobs, "job"),
+        format!("{misses} late"),
+        counted(budgets, "budget"),
+        counted(decisions, "decision"),
+        counted(ecalls, "ECall"),
+        counted(channel_events, "channel event"),
+    ];
+    format!("{file}{place}: {seconds:.1} s, {}{lost}{skipped}\n", shown.join(", "))
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// The file of the trace, or stdout.
@@ -237,16 +249,4 @@ impl Target {
 
 fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn clocks() -> ClockReading {
-    let read = |clock| {
-        let time = clock_gettime(clock);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    ClockReading {
-        monotonic_ns: read(ClockId::Monotonic),
-        boottime_ns: read(ClockId::Boottime),
-        realtime_ns: read(ClockId::Realtime),
-    }
 }

@@ -28,6 +28,7 @@ mod embedded;
 mod ending;
 mod folder;
 mod handshakes;
+mod journal;
 mod logging;
 mod memory;
 mod metrics;

@@ -23,7 +23,7 @@ use crate::problem;
 
 /// Records in one chunk, the unit in which old records are discarded.
 const CHUNK: usize = 512;
-/// Chunks kept: 32 768 records, 3 MiB. A minute of 250 jobs a second with a budget for each.
+/// Chunks kept: 32 768 records. A minute of 250 jobs a second with a budget for each.
 const CHUNKS: usize = 64;
 /// Records of one page, and records that are looked at for one page. They bound the time that the lock is held.
 const PAGE: usize = 1_024;
@@ -72,6 +72,9 @@ struct Entry {
     uid: u32,
     record: TimelineRecord,
 }
+
+// 4 MiB for all records, without their texts.
+const _: () = assert!(size_of::<Entry>() <= 128);
 
 /// Limits the events of one kind. Without a lock: beyond the limit an event costs a few atomic operations. Threads
 /// that begin a second at the same time may record a few events more.

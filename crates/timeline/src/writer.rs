@@ -21,6 +21,13 @@ pub struct ClockReading {
     pub realtime_ns: u64,
 }
 
+impl From<[u64; 3]> for ClockReading {
+    /// From the readings in the order of the fields.
+    fn from([monotonic_ns, boottime_ns, realtime_ns]: [u64; 3]) -> ClockReading {
+        ClockReading { monotonic_ns, boottime_ns, realtime_ns }
+    }
+}
+
 /// The numbers of records that a trace contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TraceCounts {

@@ -1,6 +1,7 @@
 //! Tests of the real binary at a terminal: exit codes, JSON, error texts.
 
 mod answer;
+mod attach;
 mod booked;
 mod channels;
 mod compatibility;

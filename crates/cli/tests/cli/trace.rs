@@ -10,6 +10,7 @@ use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
 use qfabric_types::{JobSource, Quality};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::channels;
 use crate::harness::{Answer, answer, qfabric};
 use crate::live::{Daemon, live, wait_until};
 use crate::walker::{Event, events};
@@ -26,10 +27,15 @@ fn client(folder: &Path) -> Client {
 fn work(client: &Client) -> Quality {
     let contract = Contract { jobs: JobSource::Marked, ..Contract::new("worker", Nanos::from_millis(10)) };
     let mut session = Session::start(client, contract).unwrap();
-    session.start_periodic(|job| {
-        let sleeps = if job.k % LATE_EVERY == LATE_EVERY - 1 { 15 } else { 0 };
+    let mut begun = 0;
+    session.start_periodic(|_| {
+        if begun == JOBS {
+            return ControlFlow::Break(());
+        }
+        begun += 1;
+        let sleeps = if begun % LATE_EVERY == 0 { 15 } else { 0 };
         std::thread::sleep(Duration::from_millis(sleeps));
-        if job.k + 1 < JOBS { ControlFlow::Continue(Foresight::Nothing) } else { ControlFlow::Break(()) }
+        ControlFlow::Continue(Foresight::Nothing)
     });
     let id = session.id().unwrap();
     let quality = || client.application(id).unwrap().quality;
@@ -84,6 +90,30 @@ fn a_recorded_trace_has_the_jobs_of_its_time_only() {
     let events = events(&output.stdout);
     assert_eq!(on(&events, "/jobs", 1).len() as u64, JOBS);
     assert_eq!(on(&events, "/misses", 3).len() as u64, quality.misses);
+}
+
+#[test]
+fn an_arrow_ties_each_event_of_a_source_to_its_sink_on_the_other_host() {
+    let Some((_alone, all)) = channels::live() else { return };
+    let [alpha, beta] = channels::two_hosts(all.path());
+    let mut reading = beta.subscribe(&["--count", "3"]);
+    alpha.publish(&["--sinks", "1"], &"{\"number\": 1}\n".repeat(3)).expect(0, &[]);
+    (0..3).for_each(|_| drop(reading.line()));
+    let file = all.path().join("t.pftrace");
+    let mut trace = qfabric(all.path());
+    trace.args(["trace", "--last", "600s", "--json", "-o"]).arg(&file);
+    for host in [&alpha, &beta] {
+        trace.arg("--socket").arg(host.folder.join("qfabric.sock"));
+    }
+    let summary = Answer::of(&mut trace).json();
+    let counts: Vec<_> = [0, 1].map(|host| summary["hosts"][host]["channel_events"].clone()).into();
+    assert_eq!(counts, [3, 3], "{summary}");
+    let events = events(&std::fs::read(&file).unwrap());
+    let flows = |name: &str| {
+        let named = on(&events, "/channel video", 3).into_iter().filter(|event| event.name == name);
+        named.flat_map(|event| event.flows.clone()).collect::<std::collections::BTreeSet<u64>>()
+    };
+    assert_eq!((flows("submitted").len(), flows("submitted")), (3, flows("received")));
 }
 
 #[test]
