@@ -21,8 +21,8 @@ use crate::api::{self, Sockets};
 use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
-use crate::contracts::{self, ContractsThread, JointConfig};
-use crate::control::{self, Control};
+use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
+use crate::control::{self, Control, Requests};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
 use crate::memory::{self, Memory};
@@ -185,17 +185,8 @@ impl Service {
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
-        let context = api::Context {
-            requests: requests.clone(),
-            ecalls: ecalls.clone(),
-            net: net.clone(),
-            memory: memory.clone(),
-            timeline: timeline.clone(),
-            channels: channels.clone(),
-            contracts: joint.clone(),
-            timeout,
-            openapi: openapi::document().into(),
-        };
+        let shared = (ecalls.clone(), net.clone(), memory.clone(), timeline.clone());
+        let context = context(requests.clone(), shared, channels.clone(), joint.clone(), timeout);
         let (router, metrics_router) = (api::router(context.clone()), api::metrics_router(context));
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
@@ -222,6 +213,18 @@ impl Service {
         ending.ask();
         outcome
     }
+}
+
+/// What the handlers of the API use.
+fn context(
+    requests: Requests,
+    (ecalls, net, memory, timeline): (Arc<Ecalls>, Arc<Net>, Arc<Memory>, Arc<Recorder>),
+    channels: Arc<Channels>,
+    contracts: Arc<Contracts>,
+    timeout: Duration,
+) -> api::Context {
+    let openapi = openapi::document().into();
+    api::Context { requests, ecalls, net, memory, timeline, channels, contracts, timeout, openapi }
 }
 
 type Serving = tokio::task::JoinHandle<std::io::Result<()>>;

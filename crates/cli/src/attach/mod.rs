@@ -29,8 +29,9 @@ use crate::{output, run};
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest time without a check whether Ctrl-C was pressed.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
-/// Largest number of processes with a contract of their own.
+/// Largest number of processes with a contract of their own, at the same time and together.
 const MOST: usize = 32;
+const MOST_EVER: usize = 1_024;
 
 const EXAMPLES: &str = "\
 Examples: qfabric attach 4711 --fps 25
@@ -84,12 +85,13 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.end {
         return end(&args, &roots);
     }
+    // Before the first contract: a signal from now on ends this command in order.
+    let stop = interrupted()?;
     let service = match args.detach {
         true => Service::running(args.socket.as_deref())?,
         false => Service::find(args.socket.as_deref(), run::mechanism(args.mechanism, &contract))?,
     };
     run::check_mechanism(&service.client, args.mechanism)?;
-    let stop = interrupted()?;
     let mut attached = Attached { client: &service.client, contract, all: Vec::new() };
     for pid in roots {
         attached.add(pid).inspect_err(|_| attached.release())?;
@@ -139,7 +141,7 @@ struct One {
 
 impl Attached<'_> {
     fn add(&mut self, pid: i32) -> Result<(), Failure> {
-        if self.all.len() >= MOST {
+        if self.all.iter().filter(|one| !one.over).count() >= MOST || self.all.len() >= MOST_EVER {
             let why = format!("the target has more than {MOST} processes that are not children of each other");
             return Err(Failure::refused(format!("{why}\ntry: attach to some of them by their process ids")));
         }

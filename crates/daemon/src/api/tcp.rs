@@ -79,9 +79,8 @@ async fn serve_one(stream: TcpStream, token: Option<Arc<str>>, router: Router, t
         .max_buf_size(HEAD_LIMIT)
         .serve_connection(TokioIo::new(stream), service);
     // An idle connection keeps its place for a minute at most.
-    match tokio::time::timeout(timeout.max(Duration::from_secs(60)), connection).await {
-        Ok(Err(error)) => tracing::debug!(%error, "connection for metrics ended"),
-        Ok(Ok(())) | Err(_) => {}
+    if let Ok(Err(error)) = tokio::time::timeout(timeout.max(Duration::from_secs(60)), connection).await {
+        tracing::debug!(%error, "connection for metrics ended");
     }
 }
 

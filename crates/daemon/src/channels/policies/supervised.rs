@@ -375,7 +375,10 @@ mod tests {
         let outlets = Outlets { streams: Vec::new(), members: None, levels: None };
         let peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
         let record = Shared::default();
-        let mut policy = Supervised { inner: Box::new(Steady), record: record.clone(), outlets, peer, mailbox };
+        let channel = String::new();
+        let history = History { timeline: Arc::default(), policy: "steady".parse().unwrap(), channel };
+        let inner = Box::new(Steady);
+        let mut policy = Supervised { inner, record: record.clone(), outlets, peer, mailbox, history };
         let (host, readings, mut decisions) = ("a".parse().unwrap(), Readings::new(1), Vec::new());
         let view = View { host: &host, now: Instant::ZERO, readings: &readings };
         policy.woken(&view, &mut decisions);
