@@ -6,8 +6,8 @@ use crate::exit::Outcome;
 #[cfg(feature = "metp")]
 use crate::metp;
 use crate::{
-    channel, completions, conference, contracts, daemon, demo, doctor, ecode, energy, group, guard, lab, limits,
-    monitor, net, policy, probe, restore, run, services, sim, status, top,
+    attach, channel, completions, conference, contracts, daemon, demo, doctor, ecode, energy, group, guard, lab,
+    limits, monitor, net, policy, probe, restore, run, services, sim, status, top, trace,
 };
 
 const EXIT_CODES: &str = "\
@@ -30,10 +30,12 @@ pub(crate) struct Cli {
 #[allow(clippy::large_enum_variant)] // one value per process
 pub(crate) enum Command {
     Run(run::Args),
+    Attach(attach::Args),
     Probe(probe::Args),
     Doctor(doctor::Args),
     Status(status::Args),
     Top(top::Args),
+    Trace(trace::Args),
     Limits(limits::Args),
     Daemon(daemon::Args),
     Restore(restore::Args),
@@ -60,10 +62,12 @@ impl Command {
     pub(crate) fn run(self) -> Outcome {
         match self {
             Command::Run(args) => run::run(args),
+            Command::Attach(args) => attach::run(args),
             Command::Probe(args) => probe::run(args),
             Command::Doctor(args) => doctor::run(args),
             Command::Status(args) => status::run(args),
             Command::Top(args) => top::run(args),
+            Command::Trace(args) => trace::run(args),
             Command::Limits(args) => limits::run(args),
             Command::Daemon(args) => daemon::run(args),
             Command::Restore(args) => restore::run(args),

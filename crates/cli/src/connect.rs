@@ -28,6 +28,11 @@ impl Service {
         }
     }
 
+    /// Connects to the daemon at `socket` or of this host. Starts none.
+    pub(crate) fn running(socket: Option<&Path>) -> Result<Service, Failure> {
+        Ok(Service { client: daemon(socket)?, embedded: None })
+    }
+
     fn embed(mechanism: MechanismName) -> Result<Service, Failure> {
         let mut config = Config::load(None).map_err(Failure::usage)?;
         if mechanism != MechanismName::Auto {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig, LogLevel};
 use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
@@ -25,6 +26,9 @@ pub(crate) struct Args {
     /// Mechanism to use, instead of the configured mechanism
     #[arg(long, value_parser = crate::contract::mechanisms())]
     mechanism: Option<MechanismName>,
+    /// Least important lines to log, instead of the configured filter and of $QFABRIC_LOG
+    #[arg(long, value_name = "LEVEL", value_parser = levels())]
+    log_level: Option<LogLevel>,
     /// Check the configuration and end; 0 if it is valid, 2 if not
     #[arg(long)]
     check: bool,
@@ -50,10 +54,16 @@ impl Args {
             config = config.in_directory(directory);
         }
         config.mechanism.name = self.mechanism.unwrap_or(config.mechanism.name);
+        config.log.level = self.log_level;
         config.check()?;
         config.check_here()?;
         Ok(config)
     }
+}
+
+fn levels() -> impl TypedValueParser<Value = LogLevel> {
+    let named = |name: String| LogLevel::ALL.into_iter().find(|level| level.name() == name).unwrap_or(LogLevel::Info);
+    PossibleValuesParser::new(LogLevel::ALL.map(LogLevel::name)).map(named)
 }
 
 /// A mechanism that this kernel does not offer is no fault of the program: exit code 4 instead of 1.

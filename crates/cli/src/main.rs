@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attach;
 mod channel;
 mod completions;
 mod conference;
@@ -37,6 +38,7 @@ mod services;
 mod sim;
 mod status;
 mod top;
+mod trace;
 mod trial;
 
 use clap::Parser;

@@ -172,12 +172,12 @@ pub(crate) fn name_of(command: &[OsString]) -> String {
 }
 
 /// The mechanism for an embedded daemon: `ext` if the contract needs it and the user requires no other.
-fn mechanism(wanted: MechanismName, contract: &Contract) -> MechanismName {
+pub(crate) fn mechanism(wanted: MechanismName, contract: &Contract) -> MechanismName {
     let needs_ext = contract.needs().or(contract.reclaiming.beyond_deadline()).is_some();
     if wanted == MechanismName::Auto && needs_ext { MechanismName::Ext } else { wanted }
 }
 
-fn check_mechanism(client: &Client, wanted: MechanismName) -> Result<(), Failure> {
+pub(crate) fn check_mechanism(client: &Client, wanted: MechanismName) -> Result<(), Failure> {
     if wanted == MechanismName::Auto {
         return Ok(());
     }
@@ -285,7 +285,7 @@ fn warn_once(error: &ClientError) {
 }
 
 #[derive(serde::Serialize)]
-struct Row {
+pub(crate) struct Row {
     #[serde(flatten)]
     quality: Quality,
     /// Present only under a mechanism whose servers count their periods.
@@ -294,13 +294,13 @@ struct Row {
 }
 
 impl Row {
-    fn of(application: &Application) -> Row {
+    pub(crate) fn of(application: &Application) -> Row {
         let quality = Quality { policy: application.contract.name.clone(), ..application.quality.clone() };
         Row { quality, server: application.server }
     }
 }
 
-fn summary(application: &Application, place: &str) -> String {
+pub(crate) fn summary(application: &Application, place: &str) -> String {
     let Application { contract, quality, .. } = application;
     let bandwidth =
         format!("{} reserved on average, {} used", Share::from_f64(quality.mean_bandwidth), application.used);

@@ -1,4 +1,5 @@
-//! `qfabric top`: shows the table of `status` live. Keys: q quits, s sorts by the next column, r reverses the order.
+//! `qfabric top`: shows the table of `status` live. Keys: q quits, s sorts by the next column, r reverses the order, ?
+//! explains keys and columns.
 //!
 //! Approach: a [`View`] is a value that receives statuses and keys; [`draw`] draws it. Only [`run`] uses a terminal, a
 //! clock and a daemon.
@@ -14,7 +15,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Gauge, Row, Table};
+use ratatui::widgets::{Block, Clear, Gauge, Paragraph, Row, Table};
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::status;
@@ -22,9 +23,25 @@ use crate::{connect, output};
 
 const WIDTHS: [u16; 16] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10, 5, 8, 15, 11, 13];
 
+/// What `?` shows.
+const HELP: &str = "\
+q, Esc   quit
+s        sort by the next column; the column is marked
+r        reverse the order
+?        show or hide this help
+
+period     time from the release of a job to the next
+wanted     bandwidth that the controller asks for
+granted    bandwidth that it has; less than wanted: overload
+used       CPU time of the jobs divided by their time
+missed     jobs that ended after their deadline
+in target  jobs with a scheduling error in the target interval
+A red line: more than 1 % of the jobs are late, or a window is violated.
+Percent are of one CPU. A trace of the last minute: qfabric trace --last 60s -o FILE";
+
 /// Shows the table of `status` live.
 ///
-/// Keys: q quits, s sorts by the next column, r reverses the order.
+/// Keys: q quits, s sorts by the next column, r reverses the order, ? explains the keys and the columns.
 /// Ends with 4 if no daemon answers, and with 2 if the output is no terminal: use --json or `qfabric status` then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric top --every 250ms
@@ -102,11 +119,12 @@ struct View {
     status: HostStatus,
     sort: usize,
     descending: bool,
+    shows_help: bool,
 }
 
 impl View {
     fn new(status: HostStatus) -> Self {
-        View { status, sort: 0, descending: false }
+        View { status, sort: 0, descending: false, shows_help: false }
     }
 
     /// Handles a key. Returns false if the user quits.
@@ -116,6 +134,7 @@ impl View {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
             KeyCode::Char('s') => self.sort = (self.sort + 1) % status::columns(&self.status).len(),
             KeyCode::Char('r') => self.descending = !self.descending,
+            KeyCode::Char('?' | 'h') => self.shows_help = !self.shows_help,
             _ => {}
         }
         true
@@ -166,7 +185,19 @@ fn draw(frame: &mut Frame, view: &View) {
     frame.render_widget(Line::from(status::headline(&view.status)), top);
     frame.render_widget(granted_gauge(&view.status), gauge);
     frame.render_widget(applications(view), table);
-    frame.render_widget(Line::from("q quit   s sort by next column   r reverse").style(Color::DarkGray), keys);
+    let shown = Line::from("q quit   s sort by next column   r reverse   ? help").style(Color::DarkGray);
+    frame.render_widget(shown, keys);
+    if view.shows_help {
+        draw_help(frame);
+    }
+}
+
+/// The help in front of the table, as large as the screen allows.
+fn draw_help(frame: &mut Frame) {
+    let longest = HELP.lines().map(|line| line.chars().count()).max().unwrap_or(0) as u16;
+    let area = frame.area().centered(Constraint::Max(longest + 2), Constraint::Max(HELP.lines().count() as u16 + 2));
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title("help")), area);
 }
 
 /// A gauge of the granted part of the capacity.
@@ -239,6 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn a_question_mark_shows_the_help_and_hides_it_again() {
+        let mut view = view();
+        let mut terminal = Terminal::new(TestBackend::new(110, 30)).unwrap();
+        let mut shown = |view: &View| {
+            terminal.draw(|frame| draw(frame, view)).unwrap();
+            terminal.backend().to_string()
+        };
+        assert!(!shown(&view).contains("reverse the order"));
+        assert!(view.press(key('?')));
+        let screen = shown(&view);
+        assert!(HELP.lines().all(|line| screen.contains(line)), "{screen}");
+        view.press(key('?'));
+        assert!(!shown(&view).contains("reverse the order"));
+    }
+
+    #[test]
     fn every_column_can_be_sorted_by() {
         for (mut view, columns) in [(view(), 11), (View::new(host(vec![served(1, "mpv"), served(2, "zoom")])), 16)] {
             for _ in 0..columns {
@@ -269,9 +316,9 @@ mod tests {
 
     #[test]
     fn a_very_small_terminal_does_not_panic() {
-        for size in [(1, 1), (20, 3), (200, 2)] {
+        for (size, shows_help) in [((1, 1), false), ((20, 3), true), ((200, 2), true), ((1, 1), true)] {
             let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
-            terminal.draw(|frame| draw(frame, &view())).unwrap();
+            terminal.draw(|frame| draw(frame, &View { shows_help, ..view() })).unwrap();
         }
     }
 }

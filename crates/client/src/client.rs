@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::memory::MemoryStatus;
+use qfabric_types::api::timeline::Timeline;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
-use qfabric_types::{AppId, Contract};
+use qfabric_types::{AppId, Contract, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -182,6 +183,12 @@ impl Client {
     /// One application; fails with [`ClientError::Refused`] if the number is unknown.
     pub fn application(&self, id: AppId) -> Result<Application, ClientError> {
         self.get(&format!("/v1/applications/{id}"))
+    }
+
+    /// A page of what happened on this host in the last minute: the records from number `from` (0: the oldest one) and
+    /// time `since` on, as far as this user may see them. The next page begins at [`Timeline::next`].
+    pub fn timeline(&self, from: u64, since: Instant) -> Result<Timeline, ClientError> {
+        self.get(&format!("/v1/timeline?from={from}&since_ns={}", since.get()))
     }
 
     pub(crate) fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, ClientError> {

@@ -17,6 +17,7 @@ use crate::contracts::JointConfig;
 use crate::ecalls::EcallsConfig;
 use crate::energy::EnergyConfig;
 use crate::memory::{MemoryConfig, check_reserve};
+use crate::metrics::MetricsConfig;
 use crate::net::NetConfig;
 
 /// Default path of the configuration file.
@@ -45,6 +46,8 @@ pub struct Config {
     pub net: NetConfig,
     /// The account of energy.
     pub energy: EnergyConfig,
+    /// Metrics on TCP.
+    pub metrics: MetricsConfig,
     /// Logs.
     pub log: Log,
 }
@@ -157,6 +160,33 @@ pub struct Log {
     pub format: LogFormat,
     /// A filter in the syntax of `tracing`; the environment variable `QFABRIC_LOG` overrides it.
     pub filter: String,
+    /// The level given on the command line; it overrides both.
+    #[serde(skip)]
+    pub level: Option<LogLevel>,
+}
+
+/// The least important lines that are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    pub const ALL: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -205,7 +235,7 @@ impl Default for Control {
 
 impl Default for Log {
     fn default() -> Self {
-        Log { format: LogFormat::Text, filter: "info".to_owned() }
+        Log { format: LogFormat::Text, filter: "info".to_owned(), level: None }
     }
 }
 
@@ -294,6 +324,7 @@ impl Config {
         }
         self.net.check()?;
         self.energy.check()?;
+        self.metrics.check()?;
         self.best_effort_lives()?;
         self.slots_are_possible()?;
         self.control_reservation().map(drop)

@@ -29,6 +29,7 @@ mod ending;
 mod energy;
 mod folder;
 mod handshakes;
+mod journal;
 mod logging;
 mod memory;
 mod metrics;
@@ -40,16 +41,19 @@ mod reload;
 mod service;
 mod signals;
 mod startup;
+mod timeline;
 
 pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
 pub use config::{
-    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, MechanismConfig, Reclaim,
+    Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, LogLevel, MechanismConfig,
+    Reclaim,
 };
 pub use contracts::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
 pub use energy::{EnergyConfig, read_model};
 pub use memory::{MemoryAmount, MemoryConfig};
+pub use metrics::MetricsConfig;
 pub use net::{LinkConfig, NetConfig, Rate};
 pub use qfabric_types::MechanismName;
 pub use startup::DaemonError;

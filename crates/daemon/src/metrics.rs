@@ -4,6 +4,8 @@
 //! thread increments plain integers and takes no lock.
 
 mod channels;
+mod classic;
+mod config;
 mod contracts;
 mod ecalls;
 mod energy;
@@ -32,8 +34,10 @@ use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
 use crate::logging;
 
-/// The content type of the answer.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub use config::MetricsConfig;
+
+/// The content type of OpenMetrics.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// One metric: its name (which ends in the unit), its description, and a function that returns its value.
 struct Metric<T> {
@@ -173,7 +177,15 @@ fn reserved(application: &Application) -> usize {
     application.threads.iter().filter(|thread| thread.reservation.is_some()).count()
 }
 
-/// The report in the text format that Prometheus reads.
+/// The content type and the text for a client with this Accept header, from OpenMetrics text.
+pub(crate) fn answer(accept: Option<&str>, text: String) -> (&'static str, String) {
+    match classic::wants_open_metrics(accept) {
+        true => (OPEN_METRICS, text),
+        false => (classic::CONTENT_TYPE, classic::from_open_metrics(&text)),
+    }
+}
+
+/// The report as OpenMetrics text.
 pub(crate) fn text(
     report: Report,
     ecalls: EcallsReport,
@@ -248,8 +260,9 @@ fn kind(value: Value) -> MetricType {
 fn write(value: Value, encoder: MetricEncoder<'_>) -> fmt::Result {
     match value {
         Counter(count) => ConstCounter::new(count).encode(encoder),
-        Amount(amount) => ConstCounter::new(amount).encode(encoder),
-        Gauge(level) => ConstGauge::new(level).encode(encoder),
+        Amount(amount) => ConstCounter::new(amount + 0.0).encode(encoder),
+        // An empty sum is -0.0.
+        Gauge(level) => ConstGauge::new(level + 0.0).encode(encoder),
     }
 }
 
@@ -375,6 +388,33 @@ pub(crate) mod tests {
             "an application without a promise has no row"
         );
         assert!(!text.contains("app=\"3\""), "a ring without an application has no row");
+    }
+
+    #[test]
+    fn an_empty_sum_is_a_zero_without_a_sign() {
+        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        assert!(text.lines().any(|line| line == "qfabric_lent_cpus 0.0") && !text.contains("-0.0"), "{text}");
+    }
+
+    /// The rules of `promtool check metrics` that apply to these metrics.
+    #[test]
+    fn the_classic_text_describes_every_sample_and_names_its_kind() {
+        let open = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        let (kind, text) = answer(Some("*/*"), open);
+        assert!(kind.starts_with("text/plain"));
+        let named = |what: &str| -> std::collections::BTreeMap<String, String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(what)?.split_once(' '));
+            lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect()
+        };
+        let (help, kinds) = (named("# HELP "), named("# TYPE "));
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let kind = kinds.get(family).or(kinds.get(name)).unwrap_or_else(|| panic!("{name} has no type"));
+            assert!(help.contains_key(family) || help.contains_key(name), "{name} has no help");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
+        }
     }
 
     #[test]

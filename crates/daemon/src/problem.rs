@@ -8,11 +8,12 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 74] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 75] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
     ("no_such_claim", StatusCode::NOT_FOUND, "this host has no loan for the claim"),
+    ("no_token", StatusCode::UNAUTHORIZED, "a request on TCP without the token of the configuration"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),
     ("no_such_method", StatusCode::METHOD_NOT_ALLOWED, "the path exists, but not with this method"),
     ("gone", StatusCode::GONE, "the process has ended"),
@@ -132,6 +133,11 @@ pub(crate) fn invalid_limit(why: &InvalidLimit) -> Problem {
 pub(crate) fn not_administrator(yours: u32) -> Problem {
     let message = format!("only root and the user that the service runs as may change limits, you are user {yours}");
     new("not_administrator", message, "change them as root; every user may read them (qfabric limits)")
+}
+
+pub(crate) fn no_token() -> Problem {
+    let message = "the request lacks the token of this daemon, or names the machine in another way".to_owned();
+    new("no_token", message, "send Authorization: Bearer TOKEN, or without a token use the address of metrics.listen")
 }
 
 pub(crate) fn gone(pid: i32) -> Problem {

@@ -112,6 +112,7 @@ impl Reload {
             ("ecalls", now.ecalls != new.ecalls),
             ("channels", now.channels != new.channels),
             ("energy", now.energy != new.energy),
+            ("metrics", now.metrics != new.metrics),
             ("log", now.log != new.log),
             ("net.answer", now.net.answer != new.net.answer),
         ];

@@ -31,6 +31,7 @@ use crate::memory::{self, Memory};
 use crate::net::Net;
 use crate::reload::Reload;
 use crate::startup::{self, DaemonError, Keep, Place};
+use crate::timeline::Recorder;
 
 /// Time that requests in progress have to finish when the service ends. A request that hangs in the kernel is
 /// abandoned.
@@ -44,6 +45,9 @@ pub(crate) struct Service {
     ecalls: Arc<Ecalls>,
     net: Arc<Net>,
     memory: Arc<Memory>,
+    timeline: Arc<Recorder>,
+    /// The address for metrics, if there is one; taken when it is served.
+    metrics: Option<api::MetricsSocket>,
     channels: Arc<Channels>,
     energy: Arc<EnergyAccount>,
     /// Time between two looks of the account of energy.
@@ -83,13 +87,16 @@ impl Service {
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start the thread of memory: {error}"));
         let kept_in = own.as_ref().map_or(&*directory, OwnFolder::path);
         let memory = Memory::start(&config.memory, kept_in, ending).map_err(failed)?;
-        let mut control = control::start(config, journal, ecalls.misses(), memory.clone(), ending)?;
+        let timeline = Arc::<Recorder>::default();
+        ecalls.record_in(timeline.clone());
+        let recorder = timeline.clone();
+        let mut control = control::start(config, journal, ecalls.misses(), memory.clone(), recorder, ending)?;
         ecalls.favour_through(control.requests.clone(), control.ready.raised.take());
         let ready = &control.ready;
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
-        let channels = Arc::new(Channels::start(&config.channels, control.requests.clone(), ending)?);
+        let channels = Arc::new(Channels::start(&config.channels, control.requests.clone(), timeline.clone(), ending)?);
         let answer = config.net.answer.map(|port| AnswerThread::start(port.get(), ending)).transpose();
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
@@ -102,6 +109,8 @@ impl Service {
             ecalls,
             net,
             memory,
+            timeline,
+            metrics: config.metrics.bind()?,
             channels,
             energy,
             energy_period: config.energy.period,
@@ -162,7 +171,21 @@ impl Service {
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
         let parts = self.parts();
-        let Service { control, sockets, ecalls, net, memory, channels, energy, places, timeout, ending, .. } = self;
+        let Service {
+            control,
+            sockets,
+            ecalls,
+            net,
+            memory,
+            timeline,
+            metrics,
+            channels,
+            energy,
+            places,
+            timeout,
+            ending,
+            ..
+        } = self;
         let period = self.energy_period;
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
@@ -184,16 +207,18 @@ impl Service {
         let joint = ContractsThread::start(parts, ending);
         let (_joint, joint) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
-        let router = api::router(api::Context {
+        let context = api::Context {
             requests: requests.clone(),
             ecalls: ecalls.clone(),
             net: net.clone(),
             memory: memory.clone(),
+            timeline: timeline.clone(),
             channels: channels.clone(),
             contracts: joint.clone(),
             energy: energy.clone(),
             timeout,
-        });
+        };
+        let (router, metrics_router) = (api::router(context.clone()), api::metrics_router(context));
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let reserves = sockets.memory.take().expect("bound in prepare, taken once");
@@ -205,6 +230,9 @@ impl Service {
             ];
             tokio::spawn(memory::serve(reserves, memory.clone(), places));
             tokio::spawn(log_notes(notes));
+            if let Some(metrics) = metrics.take() {
+                tokio::spawn(api::serve_metrics(metrics, metrics_router, timeout));
+            }
             if let Some(reload) = (hooks.reload)() {
                 tokio::spawn(reload.run(requests, channels.clone(), net.clone(), joint.clone()));
             }

@@ -57,6 +57,9 @@ pub enum DaemonError {
     /// This host cannot have channels as configured.
     #[error("channels: {0}; check the section [channels] of the configuration")]
     Channels(String),
+    /// The metrics cannot be served on TCP as configured.
+    #[error("{0}")]
+    Metrics(String),
     /// The control thread or the API's runtime cannot start, or ended unexpectedly.
     #[error("{0}")]
     Engine(String),

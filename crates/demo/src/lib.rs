@@ -26,6 +26,7 @@ pub mod rows;
 pub mod scenes;
 mod stage;
 pub mod stats;
+mod timeline;
 pub mod trial;
 pub mod verdict;
 

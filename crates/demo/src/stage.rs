@@ -25,6 +25,7 @@ use crate::policy::RoundSettings;
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Agenda, Machine, Report};
+use crate::timeline;
 use crate::trial::{self, Trace};
 
 /// Hogs per CPU. With fewer than six, fair scheduling alone still suffices for a light player.
@@ -191,6 +192,11 @@ impl<'a> Bench<'a> {
         let daemon = run.policy.is_qfabric().then(|| self.daemon(settings.server_period)).transpose()?;
         let socket = daemon.as_ref().map(|d| d.socket().to_owned()).unwrap_or_default();
         let mut record = self.with_stage(calibration, &socket, |stage| stage.run(run, &settings, progress))?;
+        if let (Some(daemon), Some(out)) = (&daemon, &self.options.out) {
+            // Each round replaces the file of the one before.
+            let written = timeline::write(daemon.socket(), &out.join(timeline::FILE));
+            written.unwrap_or_else(|error| progress.note(&format!("no {}: {error:#}", timeline::FILE)));
+        }
         (record.around.room, record.around.room_needed) = (free.as_f64(), self.room.as_f64());
         Ok(record)
     }

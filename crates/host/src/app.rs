@@ -20,6 +20,7 @@ mod terms;
 use qfabric_control::TaskController;
 use qfabric_control::guarantee::{self, Guarantee, NoGuarantee};
 use qfabric_control::utility::Tables;
+use qfabric_types::api::timeline::EndedJob;
 use qfabric_types::api::{Application, ApplicationScope, FoundRhythm, ThreadStatus};
 use qfabric_types::ring::Grant;
 use qfabric_types::{
@@ -85,6 +86,8 @@ pub(crate) struct App {
     /// Its needs, as counted in the host's sum.
     pub counted: Share,
     meter: QualityMeter,
+    /// The job that ended last, until it is reported.
+    ended: Option<EndedJob>,
     /// The reservations of all its threads together over time.
     reserved: OverTime,
     /// CPU time of all its threads that was observed from outside, and since when.
@@ -149,6 +152,7 @@ impl App {
             short_jobs: ShortJobs::default(),
             counted: Share::ZERO,
             meter,
+            ended: None,
             reserved: OverTime::default(),
             ran: Nanos::ZERO,
             ran_since: None,
@@ -383,14 +387,28 @@ impl App {
         };
         let foreseen = controller.budget().saturating_mul(self.contract.periods_per_job());
         controller.on_usage(&Usage { job, granted, served: thread.served.take() });
-        let missed = job.finish > controller.deadline(job.release);
-        self.meter.count(controller.error_ns() as f64, bandwidth(granted), missed, Some(job.finish));
+        let (deadline, error_ns) = (controller.deadline(job.release), controller.error_ns());
+        let missed = job.finish > deadline;
+        self.meter.count(error_ns as f64, bandwidth(granted), missed, Some(job.finish));
+        let JobRecord { release: release_ns, finish: finish_ns, cost: cost_ns, .. } = job;
+        let (number, deadline_ns) = (self.meter.jobs(), deadline);
+        self.ended = Some(EndedJob { number, release_ns, deadline_ns, finish_ns, cost_ns, error_ns, missed });
         if let Governor::Activations(_, found) = &mut thread.governor {
             found.count(missed);
         }
         self.compare(foreseen, job.cost);
         self.cost += job.cost;
         self.time += self.contract.period;
+    }
+
+    /// The job that ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Option<EndedJob> {
+        self.ended.take()
+    }
+
+    /// The bandwidth of all its threads together.
+    pub(crate) fn bandwidth_in_force(&self) -> Share {
+        self.threads.iter().filter_map(|thread| thread.applied).map(|value| value.counted).sum()
     }
 
     /// Records the reservations of all its threads from `now` on.

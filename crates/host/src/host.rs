@@ -188,6 +188,11 @@ impl Host {
         self.find(app).map(|at| self.apps[at].jobs())
     }
 
+    /// The bandwidth of all threads of an application together, as the mechanism carried it out last.
+    pub fn reserved(&self, app: AppId) -> Share {
+        self.find(app).map_or(Share::ZERO, |at| self.apps[at].bandwidth_in_force())
+    }
+
     /// The application that covers `thread`.
     pub fn covering(&self, thread: ThreadId) -> Option<AppId> {
         let at = self.covered.binary_search_by_key(&thread, |&(thread, _)| thread).ok()?;
@@ -245,6 +250,14 @@ impl Host {
 
     fn event(&mut self, event: HostEvent) {
         self.outbox.push_back(Output::Event(event));
+    }
+
+    /// Reports the job of an application that has just ended.
+    fn report_job(&mut self, at: usize) {
+        let app = &mut self.apps[at];
+        if let Some(job) = app.take_ended() {
+            self.outbox.push_back(Output::Job { app: app.id, job });
+        }
     }
 
     /// Counts an inconsistent input. Reported at powers of two, so that a flood does not flood the log.
@@ -428,6 +441,7 @@ impl Host {
             JobEvent::End(job) => self.apps[at].on_job(job, self.now),
             JobEvent::Begin { known, .. } => self.apps[at].on_begin(known),
         }
+        self.report_job(at);
         self.due = self.due.min(self.apps[at].due);
         self.refresh(at);
     }
@@ -453,6 +467,7 @@ impl Host {
             return self.ignore();
         }
         self.apps[at].on_ran(index, sample);
+        self.report_job(at);
         if self.config.features.rescues && self.apps[at].rescue(index) {
             self.event(HostEvent::Rescue { app, thread: sample.thread });
         }

@@ -1,6 +1,7 @@
 //! The inputs and outputs of a [`crate::Host`].
 
 use qfabric_broker::Limits;
+use qfabric_types::api::timeline::EndedJob;
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
@@ -175,6 +176,8 @@ pub enum Output {
     Set(Setting),
     /// Apply this setting only if the thread sleeps and is not in debt; otherwise answer [`Outcome::Awake`].
     GiveBack(Setting),
+    /// A job ended and was counted.
+    Job { app: AppId, job: EndedJob },
     /// For logs and counters.
     Event(HostEvent),
 }

@@ -11,6 +11,14 @@ pub fn now() -> Instant {
     Instant::new(in_ns(time.tv_sec, time.tv_nsec))
 }
 
+/// CLOCK_MONOTONIC, CLOCK_BOOTTIME and CLOCK_REALTIME at about the same moment, in nanoseconds.
+pub fn readings() -> [u64; 3] {
+    [ClockId::Monotonic, ClockId::Boottime, ClockId::Realtime].map(|clock| {
+        let time = clock_gettime(clock);
+        in_ns(time.tv_sec, time.tv_nsec)
+    })
+}
+
 /// Time of CLOCK_MONOTONIC_RAW, which no time server slews: the best approximation of the run queues' clock.
 pub(crate) fn raw() -> Instant {
     let time = clock_gettime(ClockId::MonotonicRaw);

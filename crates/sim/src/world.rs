@@ -339,7 +339,7 @@ impl World {
                 }
                 Output::Admitted { request, app } => self.running[request as usize].app = Some(app),
                 Output::Event(event) => self.outcomes.events.push(event),
-                Output::Changed { .. } | Output::Refused { .. } => (),
+                Output::Changed { .. } | Output::Refused { .. } | Output::Job { .. } => (),
             }
         }
         self.host = Some(host);

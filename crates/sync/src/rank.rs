@@ -108,6 +108,8 @@ pub const PROMISED_RATES: u16 = 532;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 
+/// `daemon`: the record of what happened; held for a few instructions.
+pub const TIMELINE: u16 = 680;
 /// `daemon`: objects that wait to be closed.
 pub const CLOSER: u16 = 690;
 /// `daemon`: free places for connections.

@@ -69,7 +69,7 @@ impl Host {
     }
 
     /// Runs `channel pub video` with the options `words`; the events are `lines`.
-    fn publish(&self, words: &[&str], lines: &str) -> Answer {
+    pub(crate) fn publish(&self, words: &[&str], lines: &str) -> Answer {
         let file = self.folder.join("frame.h");
         std::fs::write(&file, FORMAT).unwrap();
         let mut command = self.command(&["channel", "pub", "video"]);

@@ -33,7 +33,7 @@ fn sh(folder: &Path, options: &str, script: &str) -> Command {
     command
 }
 
-fn policy(pid: i32) -> Option<u32> {
+pub(crate) fn policy(pid: i32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 2..].split(' ').nth(38)?.parse().ok()
 }

@@ -1,6 +1,7 @@
 //! Tests of the real binary at a terminal: exit codes, JSON, error texts.
 
 mod answer;
+mod attach;
 mod booked;
 mod channels;
 mod compatibility;
@@ -23,3 +24,6 @@ mod sim_control;
 mod sim_dwcs;
 mod sim_energy;
 mod sim_fabric;
+mod trace;
+#[path = "../../../timeline/tests/walker/mod.rs"]
+mod walker;

@@ -4,12 +4,14 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 49] = [
+const COMMANDS: [&str; 51] = [
     "run",
+    "attach",
     "probe",
     "doctor",
     "status",
     "top",
+    "trace",
     "daemon",
     "restore",
     "sim conference",

@@ -11,9 +11,11 @@ mod leases;
 pub(crate) mod routes;
 mod server;
 mod sockets;
+mod tcp;
 
 pub(crate) use accept::{Place, accept_each, refused as refused_connections};
 pub(crate) use leases::serve_rings;
-pub(crate) use routes::{Context, router};
+pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::serve_http;
 pub(crate) use sockets::{Sockets, bind};
+pub(crate) use tcp::{MetricsSocket, serve_metrics};

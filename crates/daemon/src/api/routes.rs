@@ -5,14 +5,16 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode, Uri};
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
+use qfabric_linux::clock;
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
+use qfabric_types::api::timeline::Timeline;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
@@ -27,6 +29,7 @@ use crate::ecalls::Ecalls;
 use crate::energy::EnergyAccount;
 use crate::memory::Memory;
 use crate::net::{self, Net};
+use crate::timeline::{Query, Recorder};
 use crate::{metrics, openapi, problem};
 
 /// The description of the API as JSON.
@@ -39,6 +42,7 @@ pub(crate) struct Context {
     pub(crate) ecalls: Arc<Ecalls>,
     pub(crate) net: Arc<Net>,
     pub(crate) memory: Arc<Memory>,
+    pub(crate) timeline: Arc<Recorder>,
     pub(crate) channels: Arc<Channels>,
     pub(crate) contracts: Arc<Contracts>,
     pub(crate) energy: Arc<EnergyAccount>,
@@ -61,8 +65,9 @@ impl Context {
     }
 }
 
+/// All paths of the API.
 pub(crate) fn router(context: Context) -> Router {
-    let Context { net, channels, contracts, timeout, .. } = &context;
+    let Context { contracts, net, channels, timeout, .. } = &context;
     let joint = contracts::routes::Context { contracts: contracts.clone(), net: net.clone(), timeout: *timeout };
     let (networks, between_hosts) = (net::routes::routes(net.clone()), channels::routes::routes(channels.clone()));
     let application = get(show).patch(change).delete(leave);
@@ -74,6 +79,7 @@ pub(crate) fn router(context: Context) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/limits", get(limits).put(set_limits).patch(change_limits))
         .route("/v1/energy", get(energy_status))
+        .route("/v1/timeline", get(timeline_page))
         .route("/v1/openapi.json", get(describe))
         .route("/metrics", get(measure))
         .merge(ecalls::routes())
@@ -86,6 +92,15 @@ pub(crate) fn router(context: Context) -> Router {
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
         // After the layer: the time limit does not hold for them.
         .merge(contracts::routes::routes(joint))
+        .with_state(context)
+}
+
+/// Only the metrics, for callers without credentials.
+pub(crate) fn metrics_router(context: Context) -> Router {
+    Router::new()
+        .route("/metrics", get(measure))
+        .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
+        .layer(middleware::from_fn_with_state(context.clone(), in_time))
         .with_state(context)
 }
 
@@ -341,11 +356,31 @@ pub(crate) async fn save_energy(
     shown(move || context.energy.save(app, &applications)).await
 }
 
+/// Show what happened in the last minute: jobs, budgets, decisions, events
+///
+/// A page of records. The next page begins at the number `next` of this one. A user sees the records of the user's
+/// own applications, an administrator all.
+#[utoipa::path(get, path = "/v1/timeline", params(
+    ("from" = Option<u64>, Query, description = "Number of the first record; default: the oldest that is kept"),
+    ("since_ns" = Option<u64>, Query, description = "Only records of this time or later, CLOCK_MONOTONIC")), responses(
+    (status = 200, description = "A page of at most 1024 records", body = Timeline),
+    (status = 400, description = "The query has an unknown key or no number", body = Problem),
+))]
+pub(crate) async fn timeline_page(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    RawQuery(query): RawQuery,
+) -> Answer<Json<Timeline>> {
+    let query = Query::parse(query.as_deref().unwrap_or_default())?;
+    Ok(Json(context.timeline.page(peer, query, clock::now())))
+}
+
 /// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", responses(
-    (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text"),
+    (status = 200, description = "OpenMetrics text if Accept names it, else the classic text of Prometheus",
+     body = String, content_type = "text/plain"),
 ))]
-pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> {
+pub(crate) async fn measure(State(context): State<Context>, headers: HeaderMap) -> Answer<Response> {
     let report = context.requests.ask(|reply| Command::Report { reply }).await?;
     let joint = context.contracts.count().await?;
     let scrape = move || {
@@ -358,7 +393,9 @@ pub(crate) async fn measure(State(context): State<Context>) -> Answer<Response> 
         Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint, energy))
     };
     let text = aside(scrape).await?;
-    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let (content_type, text) = metrics::answer(accept, text);
+    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }
 
 /// This description of the API

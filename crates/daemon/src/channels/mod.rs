@@ -31,6 +31,7 @@ mod filters;
 mod groups;
 mod habit;
 mod held;
+mod history;
 mod lending;
 mod mailbox;
 mod members;
@@ -68,6 +69,7 @@ use crate::closer::Closer;
 use crate::control::Requests;
 use crate::ending::Ending;
 use crate::startup::DaemonError;
+use crate::timeline::Recorder;
 use answering::Answering;
 use filters::Asked;
 use lending::Lending;
@@ -114,6 +116,7 @@ pub(crate) struct Fabric {
     /// Sockets of all connections.
     lines: OwnedFd,
     requests: Requests,
+    timeline: Arc<Recorder>,
     stopping: AtomicBool,
     totals: Totals,
 }
@@ -135,11 +138,16 @@ fn count(counter: &AtomicU64) {
 
 impl Channels {
     /// Joins the network, if one is configured.
-    pub(crate) fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Channels, DaemonError> {
+    pub(crate) fn start(
+        config: &ChannelsConfig,
+        requests: Requests,
+        timeline: Arc<Recorder>,
+        ending: &Ending,
+    ) -> Result<Channels, DaemonError> {
         if !config.enabled {
             return Ok(Channels { fabric: None, requests });
         }
-        let fabric = Fabric::start(config, requests.clone(), ending)?;
+        let fabric = Fabric::start(config, requests.clone(), timeline, ending)?;
         fabric.network.add_policy(Box::new(ControlListener(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         fabric.begin_contracts()?;
@@ -166,7 +174,12 @@ impl Channels {
 }
 
 impl Fabric {
-    fn start(config: &ChannelsConfig, requests: Requests, ending: &Ending) -> Result<Fabric, DaemonError> {
+    fn start(
+        config: &ChannelsConfig,
+        requests: Requests,
+        timeline: Arc<Recorder>,
+        ending: &Ending,
+    ) -> Result<Fabric, DaemonError> {
         let failed = |error: std::io::Error| DaemonError::Channels(error.to_string());
         let mailbox = Arc::new(Mailbox::new(ending).map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
@@ -191,6 +204,7 @@ impl Fabric {
             epoll,
             lines,
             requests,
+            timeline,
             stopping: AtomicBool::new(false),
             totals: Totals::default(),
         })

@@ -75,7 +75,7 @@ impl Fabric {
     pub(super) fn pump(&self, registry: &mut Registry, sink: SinkId) {
         let id = registry.sinks.get(&sink).copied();
         let Some(lease) = id.and_then(|id| registry.leases.get_mut(&id)) else { return };
-        let Lease { sinks, duplex: Some(duplex), outbox, .. } = lease else { return };
+        let Lease { peer, sinks, duplex: Some(duplex), outbox, .. } = lease else { return };
         let Some(credit) = sinks.get_mut(&sink).filter(|credit| credit.ready && credit.events > 0) else { return };
         if !outbox.is_empty() {
             return;
@@ -92,6 +92,7 @@ impl Fabric {
                 credit.events -= 1;
                 encode_head(sink, &event, &mut message);
                 count(&self.totals.delivered);
+                self.record_received(*peer, &event, now);
                 self.reports.handed(&event, now);
                 wakes |= write(duplex, outbox, (&mut message, event.payload), &mut part);
                 if !outbox.is_empty() {

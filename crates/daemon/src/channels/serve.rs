@@ -278,6 +278,10 @@ impl Fabric {
         match done {
             Ok(sent) => {
                 count(&self.totals.submitted);
+                if let Some(lease) = registry.leases.get(&id) {
+                    let bytes = submit.payload.len();
+                    self.record_submitted(lease.peer, SourceId(source), sent.number, bytes, clock::now());
+                }
                 if confirm {
                     let qfabric_channel::Sent { number, remote, local, filtered, dropped } = sent;
                     let sent = Sent { tag, number, remote, local, filtered, dropped };

@@ -3,9 +3,12 @@
 //! After every input, all outputs are drained, and every setting is answered before the next one is taken. So the
 //! kernel sees decreases and increases in the order in which the host decided them.
 
+use std::sync::Arc;
+
 use qfabric_host::{Host, HostEvent, Input, Outcome, Output};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::{ApplyError, Mechanism, RaiseTarget, capacity};
+use qfabric_types::api::timeline::{TimelineApplication, TimelineEvent};
 use qfabric_types::api::{Application, HostLimits, HostStatus, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{AppId, Instant, MechanismFeatures, Nanos, Reservation, ServerCounts, Setting, Share, ThreadId};
@@ -19,6 +22,7 @@ use super::room::Room;
 use super::{mechanism, thread};
 use crate::config::{Fallback, supervisor_limits};
 use crate::ecalls::Misses;
+use crate::timeline::Recorder;
 
 /// Outputs taken after one input. Only a faulty host has more; the rest is taken after the next input.
 const MAX_OUTPUTS: usize = 16_384;
@@ -36,6 +40,7 @@ pub(crate) struct Core {
     pub counters: Counters,
     pub misses: MissWatch,
     pub aims: Aims,
+    pub timeline: Arc<Recorder>,
     /// Applications without a thread.
     pub empty: Vec<AppId>,
     /// Applications with a setting applied since this list was last emptied.
@@ -78,6 +83,7 @@ impl Core {
             counters: Counters::default(),
             misses: MissWatch::new(misses),
             aims: Aims::default(),
+            timeline: Arc::default(),
             empty: Vec::with_capacity(MAX_REMEMBERED),
             changed: Vec::with_capacity(MAX_REMEMBERED),
             failures: Vec::new(),
@@ -97,6 +103,12 @@ impl Core {
     pub(super) fn with_own(mut self, own: Own) -> Self {
         self.own = own;
         self.cover_own();
+        self
+    }
+
+    /// Records what happens in `timeline`.
+    pub(super) fn with_timeline(mut self, timeline: Arc<Recorder>) -> Self {
+        self.timeline = timeline;
         self
     }
 
@@ -319,16 +331,21 @@ impl Core {
             match output {
                 Output::Set(setting) => self.apply(setting, now),
                 Output::GiveBack(setting) => self.give_back(setting, now),
-                Output::Admitted { app, .. } | Output::Changed { app, .. } => self.answer = Some(Ok(app)),
+                Output::Admitted { app, .. } => {
+                    self.record_join(app, now);
+                    self.answer = Some(Ok(app));
+                }
+                Output::Changed { app, .. } => self.answer = Some(Ok(app)),
+                Output::Job { app, job } => self.timeline.add(now, TimelineEvent::Job { app, job }),
                 Output::Refused { problem, .. } => self.answer = Some(Err(problem)),
-                Output::Event(event) => self.note(event),
+                Output::Event(event) => self.note(event, now),
             }
         }
         self.counters.outputs_left += 1;
     }
 
     fn apply(&mut self, setting: Setting, now: Instant) {
-        let thread = setting.thread;
+        let (thread, reservation) = (setting.thread, setting.reservation);
         let outcome = match self.mechanism.apply(&setting) {
             Ok(()) => Outcome::Done,
             Err(error) => self.failed(error),
@@ -341,6 +358,23 @@ impl Core {
             self.changed.push(app);
         }
         self.host.handle(Input::Applied { thread, outcome }, now);
+        if outcome == Outcome::Done {
+            self.record_budget(thread, reservation, now);
+        }
+    }
+
+    /// Before the settings of the application are applied. A loan has no process, and so no application here.
+    fn record_join(&self, app: AppId, now: Instant) {
+        if let Some(Application { id, pid, owner, contract, .. }) = self.host.application(app) {
+            self.timeline.joined(TimelineApplication { id, name: contract.name, pid, owner }, now);
+        }
+    }
+
+    fn record_budget(&self, thread: ThreadId, reservation: Option<Reservation>, now: Instant) {
+        if let Some(app) = self.host.covering(thread) {
+            let reserved = self.host.reserved(app);
+            self.timeline.add(now, TimelineEvent::Budget { app, thread, reservation, reserved });
+        }
     }
 
     /// Applies a decrease only while the thread sleeps: its end-of-job message may arrive before it sleeps.
@@ -370,7 +404,10 @@ impl Core {
         outcome
     }
 
-    fn note(&mut self, event: HostEvent) {
+    fn note(&mut self, event: HostEvent, now: Instant) {
+        if let Some(recorded) = super::history::recorded(event) {
+            self.timeline.add(now, recorded);
+        }
         if let HostEvent::Empty { app } = event
             && self.empty.len() < MAX_REMEMBERED
         {

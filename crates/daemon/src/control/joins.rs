@@ -8,6 +8,7 @@ use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
 use super::apps::App;
 use super::command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report};
 use super::engine::Engine;
+use super::history;
 use super::notes::Note;
 use super::rings::Ring;
 use super::sources::Source;
@@ -245,6 +246,7 @@ impl Engine {
                 self.change(peer, app, contract, now)
             });
             let refused = adjusted.err().map(|problem| problem.to_string());
+            self.core.timeline.add(now, history::adjusted(app, adjustment, refused.as_deref()));
             self.core.notes.push(Note::Adjusted { app, adjustment, refused });
         }
     }

@@ -11,6 +11,7 @@ mod core;
 mod counters;
 mod engine;
 mod flood;
+mod history;
 mod joins;
 mod joint;
 mod loans;

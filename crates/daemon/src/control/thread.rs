@@ -29,6 +29,7 @@ use crate::config::{Config, InvalidConfig, supervisor_limits};
 use crate::ecalls::Misses;
 use crate::ending::Ending;
 use crate::memory::Memory;
+use crate::timeline::Recorder;
 
 /// The calling thread, in the kernel's interface.
 const SELF: ThreadId = ThreadId(0);
@@ -91,6 +92,7 @@ pub(crate) fn start(
     journal: Journal,
     misses: Misses,
     memory: Arc<Memory>,
+    timeline: Arc<Recorder>,
     ending: &Ending,
 ) -> Result<Control, StartError> {
     let (requests, commands) = requests(ending.control_wake().clone());
@@ -99,7 +101,7 @@ pub(crate) fn start(
     let (tell_ready, ready) = sync_channel(1);
     let (config, own) = (config.clone(), ending.clone());
     let thread = ending.spawn("qf-control", move || {
-        let parts = Parts { config, journal, notes, commands, misses, memory, ending: own.clone() };
+        let parts = Parts { config, journal, notes, commands, misses, memory, timeline, ending: own.clone() };
         run(parts, &tell_ready);
         own.all_is_back();
         // Fails if the service is being dropped; then no task waits for the end.
@@ -116,6 +118,7 @@ struct Parts {
     commands: Receiver<Command>,
     misses: Misses,
     memory: Arc<Memory>,
+    timeline: Arc<Recorder>,
     ending: Ending,
 }
 
@@ -132,7 +135,7 @@ fn run(parts: Parts, report: &SyncSender<Result<Ready, StartError>>) {
 }
 
 fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
-    let Parts { config, journal, notes, commands, misses, memory, ending } = parts;
+    let Parts { config, journal, notes, commands, misses, memory, timeline, ending } = parts;
     let reservation = config.control_reservation()?;
     let which = mechanism::choose(&config);
     // Before the capacity is probed, so that the probe finds what is available to applications.
@@ -147,6 +150,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let own = Own::new(own, host.own_cpu());
     let core = Core::new(host, opened.mechanism, notes, misses)
         .with_own(own)
+        .with_timeline(timeline)
         .with_room(Some(opened.room))
         .with_fallback(config.mechanism.fallback, opened.journal, reservation);
     let observer = observe::open();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
+use qfabric_types::api::timeline::TimelineEvent;
 use qfabric_types::ecalls_wire::MAX_MESSAGE;
 use qfabric_types::memory::Stamp;
 use qfabric_types::{Instant, Nanos};
@@ -26,6 +27,7 @@ use super::share::RunTimes;
 use super::sources::{ReadySources, Source};
 use super::subscription::{Subscription, count};
 use super::{Ecalls, drop_aside};
+use crate::timeline::Frequent;
 
 /// Records taken from the kernel's ring per turn.
 const RECORDS_PER_TURN: usize = 256;
@@ -130,9 +132,18 @@ impl Turning {
         };
         let carry = |event: Queued| {
             count(&totals.delivered);
+            self.record(&event);
             event.to.carry(0, &event.data, event.stamp, Some(&self.ecalls.pool));
         };
         self.ecalls.hub.deliver(clock::now, late, carry);
+    }
+
+    fn record(&self, event: &Queued) {
+        let (Some(timeline), terms) = (self.ecalls.timeline.get(), &event.to.terms) else { return };
+        timeline.frequent(Frequent::Ecall, terms.owner.uid, clock::now(), || TimelineEvent::Ecall {
+            service: terms.service_name.clone(),
+            pid: terms.process_id,
+        });
     }
 
     fn judge(&mut self, now: Instant) {

@@ -64,6 +64,7 @@ use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use crate::auth::Peer;
 use crate::closer::Closer;
 use crate::ending::Ending;
+use crate::timeline::Recorder;
 use favour::Favours;
 use files::ServiceFiles;
 use hub::{Hub, Subscribed};
@@ -94,6 +95,8 @@ pub(crate) struct Ecalls {
     misses: Misses,
     /// The ways by which events favour servers; set when the service is assembled.
     favours: OnceLock<Favours>,
+    /// Where delivered events are recorded; set when the service is assembled.
+    timeline: OnceLock<Arc<Recorder>>,
     ending: Ending,
     /// Whether a thread attaches handlers to new interfaces.
     following: Arc<AtomicBool>,
@@ -184,6 +187,7 @@ impl Ecalls {
             closer: Closer::default(),
             misses,
             favours: OnceLock::new(),
+            timeline: OnceLock::new(),
             ending: ending.clone(),
             following: Arc::default(),
             totals: Totals::default(),
@@ -191,6 +195,12 @@ impl Ecalls {
         };
         ecalls.add_own_services();
         Ok(Arc::new(ecalls))
+    }
+
+    /// Delivered events are recorded in `timeline` from now on.
+    pub(crate) fn record_in(&self, timeline: Arc<Recorder>) {
+        // Set once, when the service is assembled.
+        let _ = self.timeline.set(timeline);
     }
 
     fn registry(&self) -> Guard<'_, Registry, { rank::ECALLS_REGISTRY }> {

@@ -334,7 +334,8 @@ impl Host {
             }
         }
         let decided = app.on_time(now);
-        if let Some(news) = app.look_for_rhythm(now) {
+        self.report_job(at);
+        if let Some(news) = self.apps[at].look_for_rhythm(now) {
             self.follow_rhythm(at, news);
         } else if decided {
             self.refresh(at);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
+use qfabric_types::api::timeline::EndedJob;
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
@@ -37,6 +38,7 @@ pub(crate) struct Bench {
     pub now: Instant,
     pub kernel: BTreeMap<ThreadId, Reservation>,
     pub events: Vec<HostEvent>,
+    pub jobs: Vec<(AppId, EndedJob)>,
     pub settings: Vec<Setting>,
     /// Answers of the mechanism to the next settings; afterwards it obeys.
     pub outcomes: VecDeque<Outcome>,
@@ -61,6 +63,7 @@ impl Bench {
             now: at(1_000),
             kernel: BTreeMap::new(),
             events: Vec::new(),
+            jobs: Vec::new(),
             settings: Vec::new(),
             outcomes: VecDeque::new(),
             hold_back: false,
@@ -81,6 +84,7 @@ impl Bench {
                 Output::Admitted { app, .. } | Output::Changed { app, .. } => answer = Some(Ok(app)),
                 Output::Refused { problem, .. } => answer = Some(Err(problem)),
                 Output::Event(event) => self.events.push(event),
+                Output::Job { app, job } => self.jobs.push((app, job)),
                 Output::Set(setting) | Output::GiveBack(setting) if self.hold_back => {
                     self.unanswered.push_back(setting)
                 }

@@ -16,6 +16,7 @@
 //! | `PUT /v1/limits` | all [`HostLimits`]; only for root and the service's own user → [`HostLimits`] |
 //! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
 //! | `GET /v1/energy` | → [`energy::EnergyStatus`] |
+//! | `GET /v1/timeline` | → [`timeline::Timeline`]: a page of what happened in the last minute |
 //! | `GET /metrics` | → Prometheus text |
 //!
 //! The modules [`ecalls`], [`channel`], [`net`] and [`contracts`] contain the bodies of services, Q-channels, packet
@@ -37,6 +38,7 @@ pub mod memory;
 mod memory_limits;
 pub mod net;
 mod shortage;
+pub mod timeline;
 
 pub use dispatch::DispatchTableStatus;
 pub use lending::{Claim, Loan, NoClaim, Offer};

@@ -62,7 +62,7 @@ pub(super) use rate::RateMeter;
 pub(crate) use runner::PolicyThread;
 use runner::Runner;
 pub(crate) use runner::Usage;
-use supervised::{Levels, Outlets, Shared, Streams, Supervised};
+use supervised::{History, Levels, Outlets, Shared, Streams, Supervised};
 
 /// Largest number of policies of a host, and of one user; root is excepted.
 const MOST: usize = 64;
@@ -158,6 +158,7 @@ impl Fabric {
             outlets: self.outlets(kind, &decides, user),
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
+            history: self.history_of(&name, &policy),
         };
         let runner = &self.policies.runner;
         let (seat, proxy) = runner.add(Box::new(supervised), self.budget_of(peer.map(|peer| peer.owner.uid)));
@@ -170,6 +171,11 @@ impl Fabric {
         let info = self.policy_info(&name, &started);
         running.insert(name, started);
         Ok(info)
+    }
+
+    fn history_of(&self, name: &Name, policy: &Policy) -> History {
+        let channel = policy.channel().map(Name::to_string).unwrap_or_default();
+        History { timeline: self.timeline.clone(), policy: name.clone(), channel }
     }
 
     /// Stops a policy; its decisions about rates end.

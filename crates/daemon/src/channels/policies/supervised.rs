@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_host::manager::policies::{LEVEL, RATE};
-use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
+use qfabric_host::manager::{
+    Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Recipient, Topic, View,
+};
 use qfabric_sync::{Lock, rank};
+use qfabric_types::api::timeline::TimelineEvent;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, QualityKind, Reading};
 use qfabric_types::{AppId, Instant};
@@ -18,6 +21,7 @@ use super::kinds::Pacing;
 use super::pace::Paces;
 use super::why::{Explanations, plain_reasons};
 use crate::auth::Peer;
+use crate::timeline::Recorder;
 
 /// State of a policy outside its controller.
 #[derive(Debug, Default)]
@@ -107,6 +111,25 @@ pub(super) struct Supervised {
     /// The user who answers for its decisions about reservations.
     pub peer: Peer,
     pub mailbox: Arc<Mailbox>,
+    /// Where its decisions are recorded.
+    pub history: History,
+}
+
+/// The decisions of one policy in the timeline.
+pub(super) struct History {
+    pub timeline: Arc<Recorder>,
+    pub policy: Name,
+    /// The channel or group, as text.
+    pub channel: String,
+}
+
+impl History {
+    fn record(&self, peer: Peer, reasons: &Reasons, now: Instant) {
+        let Reasons { cause, decision, .. } = reasons;
+        let (policy, channel) = (self.policy.to_string(), self.channel.clone());
+        let event = TimelineEvent::Policy { policy, channel, text: format!("{decision} (because: {cause})") };
+        self.timeline.decided(peer.owner.uid, now, event);
+    }
 }
 
 impl Controller for Supervised {
@@ -157,7 +180,7 @@ impl Controller for Supervised {
 impl Supervised {
     /// Carries out decisions about streams, members and reservations; the manager carries out the rest.
     fn carry_out(&mut self, before: usize, change: Option<&Change>, view: &View<'_>, decisions: &mut Decisions) {
-        let Supervised { inner, record, outlets, peer, mailbox } = self;
+        let Supervised { inner, record, outlets, peer, mailbox, history } = self;
         let reasons = inner.explanation();
         let mut record = lock(record);
         if record.is_over {
@@ -169,6 +192,7 @@ impl Supervised {
             plain_reasons(change, &decisions[before..], |application, attribute| outlets.key(application, attribute))
         });
         if let Some(reasons) = reasons {
+            history.record(*peer, &reasons, view.now);
             record.why.push(view.now, reasons);
         }
         for decision in decisions.split_off(before) {
@@ -351,7 +375,10 @@ mod tests {
         let outlets = Outlets { streams: Vec::new(), members: None, levels: None };
         let peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
         let record = Shared::default();
-        let mut policy = Supervised { inner: Box::new(Steady), record: record.clone(), outlets, peer, mailbox };
+        let channel = String::new();
+        let history = History { timeline: Arc::default(), policy: "steady".parse().unwrap(), channel };
+        let inner = Box::new(Steady);
+        let mut policy = Supervised { inner, record: record.clone(), outlets, peer, mailbox, history };
         let (host, readings, mut decisions) = ("a".parse().unwrap(), Readings::new(1), Vec::new());
         let view = View { host: &host, now: Instant::ZERO, readings: &readings };
         policy.woken(&view, &mut decisions);

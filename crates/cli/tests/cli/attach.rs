@@ -1,0 +1,198 @@
+//! `attach` with real processes, control groups and the real scheduler.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Answer, answer, qfabric};
+use crate::live::{Daemon, live, policy, wait_until};
+
+/// Numbers of the policies SCHED_DEADLINE and SCHED_OTHER.
+const DEADLINE: Option<u32> = Some(6);
+const OTHER: Option<u32> = Some(0);
+/// A user without an account.
+const NOBODY: u32 = 54_321;
+
+/// A program that ends when this value is dropped.
+struct Program(Child);
+
+impl Program {
+    /// A shell that starts a child and waits for it. Returns the child's process id, too.
+    fn with_child() -> (Program, i32) {
+        let mut shell = Command::new("sh");
+        let mut shell = shell.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        (Program(shell), line.trim().parse().unwrap())
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn answer_of(folder: &Path, line: &str) -> Answer {
+    Answer::of(qfabric(folder).args(line.split_whitespace()))
+}
+
+fn attach(folder: &Path, line: &str) -> Answer {
+    answer_of(folder, &format!("attach {line}"))
+}
+
+/// `attach` that runs until it is signalled.
+fn attached(folder: &Path, line: &str) -> Child {
+    let mut attach = qfabric(folder);
+    attach.arg("attach").args(line.split_whitespace()).stderr(Stdio::piped());
+    attach.spawn().unwrap()
+}
+
+fn end(attach: Child, signal: Signal) -> Answer {
+    kill_process(Pid::from_child(&attach), signal).unwrap();
+    Answer::from(attach.wait_with_output().unwrap())
+}
+
+#[test]
+fn attach_covers_a_process_and_its_children_and_ctrl_c_puts_all_back() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let (program, child) = Program::with_child();
+    let attach = attached(folder.path(), &format!("{} --fixed 0.1", program.pid()));
+    wait_until(|| policy(program.pid()) == DEADLINE && policy(child) == DEADLINE);
+    let answer = end(attach, Signal::INT);
+    answer.expect(0, &[&format!("attached to sh (pid {})", program.pid()), "qfabric: sh: "]);
+    assert_eq!((policy(program.pid()), policy(child)), (OTHER, OTHER));
+}
+
+#[test]
+fn attach_ends_with_the_process_and_follows_a_child_that_starts_later() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read go; sleep 60 & echo $!; wait"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = Program(shell.spawn().unwrap());
+    let attach = attached(folder.path(), &format!("{} --fixed 0.1 --quiet", program.pid()));
+    wait_until(|| policy(program.pid()) == DEADLINE);
+    std::io::Write::write_all(&mut program.0.stdin.take().unwrap(), b"go\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(program.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let child: i32 = line.trim().parse().unwrap();
+    wait_until(|| policy(child) == DEADLINE);
+    kill_process(Pid::from_raw(child).unwrap(), Signal::KILL).unwrap();
+    program.0.wait().unwrap();
+    Answer::from(attach.wait_with_output().unwrap()).expect(0, &[]);
+}
+
+#[test]
+fn a_detached_contract_stays_until_it_is_ended_and_a_second_one_is_refused() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, _) = Program::with_child();
+    let target = program.pid().to_string();
+    attach(folder.path(), &format!("{target} --fixed 0.1 --detach")).expect(4, &["qfabric daemon"]);
+    let _daemon = Daemon::start(folder.path(), "");
+    attach(folder.path(), &format!("{target} --fixed 0.1 --detach")).expect(0, &["attached to sh"]);
+    assert_eq!(policy(program.pid()), DEADLINE);
+    attach(folder.path(), &format!("{target} --fixed 0.1")).expect(3, &["application 1 covers"]);
+    assert_eq!(policy(program.pid()), DEADLINE, "a refusal changes nothing");
+    attach(folder.path(), &format!("{target} --end")).expect(0, &[]);
+    assert_eq!(policy(program.pid()), OTHER);
+    attach(folder.path(), &format!("{target} --end")).expect(3, &["has no contract", "qfabric status"]);
+}
+
+/// A control group of this test, in the first hierarchy that lets it make one; removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Group> {
+        let name = format!("qfabric-attach-{}", std::process::id());
+        let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
+        let is_group = |folder: &PathBuf| folder.join("cgroup.procs").is_file();
+        let mount = places.into_iter().map(PathBuf::from).find(|place| is_group(place))?;
+        let folder = mount.join(&name);
+        fs::create_dir(&folder).ok()?;
+        Some(Group(folder))
+    }
+
+    fn take_in(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Fails while a process of it ends; then the folder stays until the next boot.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn every_process_of_a_control_group_is_covered_also_one_that_joins_later() {
+    let Some(_lock) = live() else { return };
+    let Some(group) = Group::new() else {
+        return qfabric_linux::testing::skip("this test needs a control group that it may make");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let ((first, _), (second, _), (later, _)) = (Program::with_child(), Program::with_child(), Program::with_child());
+    group.take_in(first.pid());
+    group.take_in(second.pid());
+    let attach = attached(folder.path(), &format!("{} --fixed 0.05", group.0.display()));
+    wait_until(|| [&first, &second].into_iter().all(|program| policy(program.pid()) == DEADLINE));
+    group.take_in(later.pid());
+    wait_until(|| policy(later.pid()) == DEADLINE);
+    end(attach, Signal::TERM).expect(0, &["attached to qfabric-attach-"]);
+    assert!([&first, &second, &later].into_iter().all(|program| policy(program.pid()) == OTHER));
+}
+
+#[test]
+fn a_user_may_neither_attach_to_nor_trace_what_belongs_to_others() {
+    let Some(_lock) = live() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("this test needs root to act as another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let (program, _) = Program::with_child();
+    let copy = folder.path().join("program");
+    fs::copy(env!("CARGO_BIN_EXE_qfabric"), &copy).unwrap();
+    let as_nobody = |line: &str| {
+        let mut command = Command::new(&copy);
+        command.args(line.split_whitespace()).env("QFABRIC_SOCKET", folder.path().join("qfabric/qfabric.sock"));
+        Answer::of(command.uid(NOBODY).gid(NOBODY))
+    };
+    let refusal = as_nobody(&format!("attach {} --fixed 0.1", program.pid()));
+    refusal.expect(3, &["runs as user 0, you are user 54321"]);
+    attach(folder.path(), &format!("{} --fixed 0.1 --detach", program.pid())).expect(0, &[]);
+    as_nobody("trace --last 600s -o /dev/null").expect(0, &["0 applications, 0 jobs", "0 decisions"]);
+    answer_of(folder.path(), "trace --last 600s -o /dev/null").expect(0, &["1 application, 0 jobs", "1 decision,"]);
+    as_nobody(&format!("attach {} --end", program.pid())).expect(3, &["belongs to user 0"]);
+}
+
+#[test]
+fn what_cannot_be_attached_to_is_refused_with_the_reason() {
+    answer("attach").expect(2, &["PID|UNIT|CGROUP"]);
+    answer("attach 0 --fps 25").expect(2, &["not a process id"]);
+    answer("attach 4194305 --fps 25").expect(3, &["no process 4194305 runs", "ps -e"]);
+    answer("attach /no/such/group --fps 25").expect(3, &["not a control group", "/proc/PID/cgroup"]);
+    answer("attach qfabric-no-such.service").expect(3, &["qfabric-no-such.service", "systemctl status"]);
+    answer("attach 1 --detach --end").expect(2, &["cannot be used with"]);
+    answer("attach 1 --fps 0").expect(2, &["0.2385"]);
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        answer("attach 2 --fps 25").expect(3, &["thread of the kernel"]);
+    }
+}

@@ -1,0 +1,123 @@
+//! The section `[metrics]`: an address for a Prometheus that cannot read a Unix socket.
+
+use std::fs;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::api::MetricsSocket;
+use crate::config::{InvalidConfig, out_of_range, plain_path};
+use crate::startup::DaemonError;
+
+/// Length of a token, in bytes.
+const TOKEN: (usize, usize) = (16, 512);
+
+/// Metrics on TCP.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Address and port at which `GET /metrics` is answered, besides the Unix socket; `None`: at no address.
+    pub listen: Option<SocketAddr>,
+    /// File with the token that a request must have as `Authorization: Bearer …`. Needed for an address beyond
+    /// loopback.
+    pub token_file: Option<PathBuf>,
+}
+
+impl MetricsConfig {
+    pub(crate) fn check(&self) -> Result<(), InvalidConfig> {
+        if let Some(path) = &self.token_file {
+            plain_path("metrics.token_file", path)?;
+        }
+        match self.listen {
+            Some(address) if !address.ip().is_loopback() && self.token_file.is_none() => {
+                let expected = "a loopback address such as 127.0.0.1:9464, or set metrics.token_file";
+                Err(out_of_range("metrics.listen", address, expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Binds the address, if there is one.
+    pub(crate) fn bind(&self) -> Result<Option<MetricsSocket>, DaemonError> {
+        let Some(address) = self.listen else { return Ok(None) };
+        let failed = |what: String| DaemonError::Metrics(what);
+        let token = self.token_file.as_deref().map(|path| {
+            read_token(path).map_err(|error| failed(format!("metrics.token_file {}: {error}", path.display())))
+        });
+        let bound = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let refused =
+            |error| failed(format!("metrics.listen: cannot listen at {address}: {error}; choose another port"));
+        Ok(Some(MetricsSocket { listener: bound.map_err(refused)?, token: token.transpose()? }))
+    }
+}
+
+/// A token that other users could read would protect nothing.
+fn read_token(path: &Path) -> io::Result<String> {
+    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    let file = fs::File::open(path)?;
+    if file.metadata()?.permissions().mode() & 0o007 != 0 {
+        return Err(invalid("every user may use the file; set its mode to 0600 or 0640"));
+    }
+    let mut text = String::new();
+    file.take(TOKEN.1 as u64 + 2).read_to_string(&mut text)?;
+    let token = text.trim();
+    let is_token = (TOKEN.0..=TOKEN.1).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_token {
+        true => Ok(token.to_owned()),
+        false => {
+            Err(invalid("a token has 16 to 512 printable ASCII characters without spaces; try: openssl rand -hex 32"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_beyond_loopback_needs_a_token() {
+        let config = |listen: &str, token: Option<&str>| MetricsConfig {
+            listen: Some(listen.parse().unwrap()),
+            token_file: token.map(PathBuf::from),
+        };
+        for address in ["127.0.0.1:9464", "[::1]:9464"] {
+            config(address, None).check().unwrap();
+        }
+        for address in ["0.0.0.0:9464", "192.0.2.7:9464", "[::]:9464"] {
+            let refusal = config(address, None).check().unwrap_err().to_string();
+            assert!(refusal.contains(address) && refusal.contains("metrics.token_file"), "{refusal}");
+            config(address, Some("/etc/qfabric/token")).check().unwrap();
+        }
+        assert!(config("127.0.0.1:1", Some("/etc/../token")).check().is_err());
+    }
+
+    #[test]
+    fn a_token_that_is_weak_or_public_is_refused_with_the_remedy() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let with = |text: &str, mode| {
+            fs::write(file.path(), text).unwrap();
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            read_token(file.path()).map_err(|error| error.to_string())
+        };
+        assert_eq!(with("0123456789abcdef\n", 0o600).as_deref(), Ok("0123456789abcdef"));
+        for text in ["short", "", "0123456789 abcdef", &"x".repeat(600)] {
+            assert!(with(text, 0o600).unwrap_err().contains("openssl rand"), "{text}");
+        }
+        assert!(with("0123456789abcdef", 0o644).unwrap_err().contains("0600"));
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = MetricsConfig { listen: taken.local_addr().ok(), token_file: None };
+        let refusal = config.bind().err().unwrap().to_string();
+        assert!(refusal.contains("metrics.listen") && refusal.contains("another port"), "{refusal}");
+        assert!(MetricsConfig::default().bind().unwrap().is_none());
+    }
+}

@@ -1,0 +1,382 @@
+//! The timeline: a bounded record of what happened on this host, for `qfabric trace`.
+//!
+//! Every thread of the service may add records. A record costs one lock that is held for a few instructions, so the
+//! control thread never waits long. Jobs, budgets and decisions are always recorded. Events of channels and of ECalls
+//! may come a hundred thousand times a second, so at most [`EVENTS_PER_SECOND`] are recorded and the rest is counted.
+//!
+//! ```text
+//! control thread, dispatcher, channels, policies ──add──> [chunk][chunk] … [chunk]  ──page──> API
+//!                                        full: the oldest chunk is emptied and used again
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use qfabric_sync::{Lock, rank};
+use qfabric_types::api::Problem;
+use qfabric_types::api::timeline::{Timeline, TimelineApplication, TimelineEvent, TimelineRecord};
+use qfabric_types::{AppId, Instant};
+
+use crate::auth::Peer;
+use crate::problem;
+
+/// Records in one chunk, the unit in which old records are discarded.
+const CHUNK: usize = 512;
+/// Chunks kept: 32 768 records. A minute of 250 jobs a second with a budget for each.
+const CHUNKS: usize = 64;
+/// Records of one page, and records that are looked at for one page. They bound the time that the lock is held.
+const PAGE: usize = 1_024;
+const LOOKED_AT: usize = 4_096;
+/// Applications that have left and whose names are kept.
+const FORMER: usize = 1_024;
+/// Longest text of a record, in characters.
+const TEXT: usize = 240;
+/// Events of each kind of [`Frequent`] recorded per second.
+const EVENTS_PER_SECOND: u32 = 200;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The record of what happened. Shared by all threads of the service.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    records: Lock<Records, { rank::TIMELINE }>,
+    submitted: Limiter,
+    received: Limiter,
+    ecalls: Limiter,
+}
+
+/// Events that may be frequent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frequent {
+    /// A source submitted an event to a channel.
+    Submitted,
+    /// A sink received an event of a channel.
+    Received,
+    /// An event of ECalls was delivered.
+    Ecall,
+}
+
+#[derive(Default)]
+struct Records {
+    /// All chunks but the last are full.
+    chunks: VecDeque<Vec<Entry>>,
+    /// Number of the first record of the first chunk.
+    first: u64,
+    applications: BTreeMap<AppId, TimelineApplication>,
+    /// Applications that have left, the oldest first.
+    former: VecDeque<AppId>,
+}
+
+struct Entry {
+    /// The user who may see it.
+    uid: u32,
+    record: TimelineRecord,
+}
+
+// 4 MiB for all records, without their texts.
+const _: () = assert!(size_of::<Entry>() <= 128);
+
+/// Limits the events of one kind. Without a lock: beyond the limit an event costs a few atomic operations. Threads
+/// that begin a second at the same time may record a few events more.
+#[derive(Default)]
+struct Limiter {
+    second: AtomicU64,
+    taken: AtomicU32,
+    /// Events that were not recorded.
+    skipped: AtomicU64,
+}
+
+impl Limiter {
+    fn takes(&self, at: Instant) -> bool {
+        let second = at.get() / SECOND_NS;
+        if self.second.swap(second, Relaxed) != second {
+            self.taken.store(0, Relaxed);
+        }
+        let takes = self.taken.load(Relaxed) < EVENTS_PER_SECOND;
+        if takes {
+            self.taken.fetch_add(1, Relaxed);
+        } else {
+            self.skipped.fetch_add(1, Relaxed);
+        }
+        takes
+    }
+}
+
+impl Recorder {
+    /// Records that a contract came into force.
+    pub(crate) fn joined(&self, application: TimelineApplication, at: Instant) {
+        let (app, uid) = (application.id, application.owner.uid);
+        let mut records = self.records.lock();
+        records.applications.insert(app, application);
+        records.push(uid, at, TimelineEvent::Joined { app });
+    }
+
+    /// Records an event about an application that has joined.
+    pub(crate) fn add(&self, at: Instant, event: TimelineEvent) {
+        let mut records = self.records.lock();
+        let known = event.app().and_then(|app| records.applications.get(&app));
+        let Some(uid) = known.map(|application| application.owner.uid) else { return };
+        let left = if let TimelineEvent::Left { app } = event { Some(app) } else { None };
+        records.push(uid, at, event);
+        if let Some(app) = left {
+            records.retire(app);
+        }
+    }
+
+    /// Records what a policy of the user `uid` decided.
+    pub(crate) fn decided(&self, uid: u32, at: Instant, event: TimelineEvent) {
+        self.records.lock().push(uid, at, event);
+    }
+
+    /// Records an event that concerns a process of the user `uid`, unless there were too many in this second.
+    pub(crate) fn frequent(&self, kind: Frequent, uid: u32, at: Instant, event: impl FnOnce() -> TimelineEvent) {
+        if self.limiter(kind).takes(at) {
+            self.decided(uid, at, event());
+        }
+    }
+
+    fn limiter(&self, kind: Frequent) -> &Limiter {
+        match kind {
+            Frequent::Submitted => &self.submitted,
+            Frequent::Received => &self.received,
+            Frequent::Ecall => &self.ecalls,
+        }
+    }
+
+    /// The records from number `from` and time `since` on that `peer` may see.
+    pub(crate) fn page(&self, peer: Peer, query: Query, now: Instant) -> Timeline {
+        let may_see = |uid| peer.administers() || peer.owner.uid == uid;
+        let limiters = [&self.submitted, &self.received, &self.ecalls];
+        let skipped = limiters.iter().map(|limiter| limiter.skipped.load(Relaxed)).sum();
+        Timeline { skipped, ..self.records.lock().page(may_see, query, now) }
+    }
+}
+
+impl Records {
+    fn push(&mut self, uid: u32, at: Instant, mut event: TimelineEvent) {
+        shorten(&mut event);
+        if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK) {
+            let chunk = self.fresh_chunk();
+            self.chunks.push_back(chunk);
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            chunk.push(Entry { uid, record: TimelineRecord { at_ns: at, event } });
+        }
+    }
+
+    /// An empty chunk: the oldest one if all are in use.
+    fn fresh_chunk(&mut self) -> Vec<Entry> {
+        if self.chunks.len() < CHUNKS {
+            return Vec::with_capacity(CHUNK);
+        }
+        let mut oldest = self.chunks.pop_front().unwrap_or_default();
+        self.first += oldest.len() as u64;
+        oldest.clear();
+        oldest
+    }
+
+    /// Keeps the name of an application that has left, until too many others have left.
+    fn retire(&mut self, app: AppId) {
+        self.former.push_back(app);
+        if self.former.len() > FORMER
+            && let Some(oldest) = self.former.pop_front()
+        {
+            self.applications.remove(&oldest);
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
+    }
+
+    fn page(&self, may_see: impl Fn(u32) -> bool, query: Query, now: Instant) -> Timeline {
+        let end = self.end();
+        let start = query.from.clamp(self.first, end);
+        let asked = query.from > 0;
+        let skip = (start - self.first) as usize;
+        let (mut next, mut records) = (start, Vec::new());
+        let chunks = self.chunks.iter().skip(skip / CHUNK);
+        for entry in chunks.flatten().skip(skip % CHUNK).take(LOOKED_AT) {
+            if records.len() >= PAGE {
+                break;
+            }
+            next += 1;
+            if entry.record.at_ns >= query.since && may_see(entry.uid) {
+                records.push(entry.record.clone());
+            }
+        }
+        Timeline {
+            now_ns: now,
+            next,
+            more: next < end,
+            skipped: 0,
+            lost: if asked { self.first.saturating_sub(query.from) } else { 0 },
+            applications: self.named_by(&records),
+            records,
+        }
+    }
+
+    fn named_by(&self, records: &[TimelineRecord]) -> Vec<TimelineApplication> {
+        let mut ids: Vec<AppId> = records.iter().filter_map(|record| record.event.app()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.iter().filter_map(|id| self.applications.get(id)).cloned().collect()
+    }
+}
+
+/// Cuts the text of an event to [`TEXT`] characters.
+fn shorten(event: &mut TimelineEvent) {
+    if let TimelineEvent::Decision { text, .. } | TimelineEvent::Policy { text, .. } = event
+        && let Some((end, _)) = text.char_indices().nth(TEXT)
+    {
+        text.truncate(end);
+    }
+}
+
+/// Which records a caller asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    /// Number of the first record; 0: from the oldest one on.
+    pub from: u64,
+    /// Only records of this time or later.
+    pub since: Instant,
+}
+
+impl Query {
+    /// Reads `from=NUMBER&since_ns=NUMBER`; both may be left out.
+    pub(crate) fn parse(text: &str) -> Result<Query, Problem> {
+        let mut query = Query::default();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let shown: String = pair.chars().take(40).collect();
+            let number = || value.parse::<u64>().map_err(|_| problem::invalid(format!("{shown:?} is not KEY=NUMBER")));
+            match key {
+                "from" => query.from = number()?,
+                "since_ns" => query.since = Instant::new(number()?),
+                _ => return Err(problem::invalid(format!("{shown:?} is unknown; use from=NUMBER or since_ns=NUMBER"))),
+            }
+        }
+        Ok(query)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::Owner;
+
+    fn application(id: u64, uid: u32) -> TimelineApplication {
+        TimelineApplication { id: AppId(id), name: format!("app{id}"), pid: 7, owner: Owner { uid, gid: uid } }
+    }
+
+    fn peer(uid: u32) -> Peer {
+        Peer { pid: 1, owner: Owner { uid, gid: uid } }
+    }
+
+    fn decision(app: u64, text: &str) -> TimelineEvent {
+        TimelineEvent::Decision { app: AppId(app), text: text.to_owned() }
+    }
+
+    /// All pages from `from` on, as `peer` sees them.
+    fn all(recorder: &Recorder, peer: Peer, from: u64) -> (Vec<TimelineRecord>, u64) {
+        let (mut records, mut lost, mut query) = (Vec::new(), 0, Query { from, ..Query::default() });
+        loop {
+            let page = recorder.page(peer, query, Instant::new(1));
+            assert!(page.records.len() <= PAGE);
+            records.extend(page.records);
+            lost += page.lost;
+            query.from = page.next;
+            if !page.more {
+                return (records, lost);
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_sees_only_records_of_own_applications_and_root_sees_all() {
+        let recorder = Recorder::default();
+        for (app, uid) in [(1, 54_321), (2, 54_322)] {
+            recorder.joined(application(app, uid), Instant::new(app));
+            recorder.add(Instant::new(app), decision(app, "more"));
+        }
+        let seen = |uid| {
+            let page = recorder.page(peer(uid), Query::default(), Instant::new(9));
+            let names: Vec<String> = page.applications.into_iter().map(|app| app.name).collect();
+            (page.records.len(), names.join(" "))
+        };
+        assert_eq!(seen(54_321), (2, "app1".to_owned()));
+        assert_eq!(seen(54_322), (2, "app2".to_owned()));
+        assert_eq!(seen(54_323), (0, String::new()));
+        assert_eq!(seen(0), (4, "app1 app2".to_owned()));
+    }
+
+    #[test]
+    fn pages_together_have_every_record_once_and_lost_records_are_counted() {
+        let recorder = Recorder::default();
+        recorder.joined(application(1, 5), Instant::new(0));
+        let total = CHUNK * CHUNKS + 3 * CHUNK + 7;
+        (1..total as u64).for_each(|at| recorder.add(Instant::new(at), decision(1, "")));
+        let (records, lost) = all(&recorder, peer(0), 1);
+        assert_eq!(records.len() as u64 + lost + 1, total as u64);
+        assert!(lost > 0 && records.len() <= CHUNK * CHUNKS);
+        assert!(records.windows(2).all(|pair| pair[0].at_ns.get() + 1 == pair[1].at_ns.get()));
+        assert_eq!(all(&recorder, peer(0), total as u64), (vec![], 0), "nothing is new");
+        assert_eq!(all(&recorder, peer(0), u64::MAX), (vec![], 0), "a number beyond the end");
+    }
+
+    #[test]
+    fn only_records_since_the_given_time_are_shown() {
+        let recorder = Recorder::default();
+        recorder.joined(application(1, 5), Instant::new(0));
+        (1..100).for_each(|at| recorder.add(Instant::new(at), decision(1, "")));
+        let query = Query { since: Instant::new(90), ..Query::default() };
+        assert_eq!(recorder.page(peer(5), query, Instant::new(100)).records.len(), 10);
+    }
+
+    #[test]
+    fn names_of_applications_that_left_are_kept_within_a_bound() {
+        let recorder = Recorder::default();
+        for app in 1..3 * FORMER as u64 {
+            recorder.joined(application(app, 5), Instant::new(app));
+            recorder.add(Instant::new(app), TimelineEvent::Left { app: AppId(app) });
+        }
+        let known = recorder.records.lock().applications.len();
+        assert_eq!(known, FORMER);
+        recorder.add(Instant::new(1), decision(1, "about an unknown application"));
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        let recorder = Recorder::default();
+        recorder.joined(application(1, 5), Instant::new(0));
+        recorder.add(Instant::new(1), decision(1, &"é".repeat(9_999)));
+        let page = recorder.page(peer(5), Query::default(), Instant::new(2));
+        assert_eq!(page.records[1].event, decision(1, &"é".repeat(TEXT)));
+    }
+
+    #[test]
+    fn frequent_events_are_limited_per_second_and_counted() {
+        let recorder = Recorder::default();
+        let event = || TimelineEvent::Ecall { service: "net.rx".to_owned(), pid: 1 };
+        for second in [5, 6] {
+            let at = Instant::new(second * SECOND_NS);
+            (0..10_000).for_each(|_| recorder.frequent(Frequent::Ecall, 5, at, event));
+        }
+        let page = recorder.page(peer(0), Query::default(), Instant::new(1));
+        assert_eq!(page.records.len(), 2 * EVENTS_PER_SECOND as usize);
+        assert_eq!(page.skipped, 20_000 - 2 * u64::from(EVENTS_PER_SECOND));
+        recorder.frequent(Frequent::Received, 5, Instant::new(6 * SECOND_NS), event);
+        assert_eq!(recorder.page(peer(0), Query::default(), Instant::new(1)).records.len(), page.records.len() + 1);
+    }
+
+    #[test]
+    fn a_query_of_unknown_keys_or_no_number_is_refused() {
+        let query = |from, since| Query { from, since: Instant::new(since) };
+        assert_eq!(Query::parse("").unwrap(), query(0, 0));
+        assert_eq!(Query::parse("since_ns=7&from=3").unwrap(), query(3, 7));
+        for text in ["from=-1", "from", "from=1e3", "last=60s", "since_ns=99999999999999999999", &"x".repeat(9_999)] {
+            let problem = Query::parse(text).unwrap_err();
+            assert!(problem.code == "invalid" && problem.message.len() < 120, "{problem:?}");
+        }
+    }
+}
