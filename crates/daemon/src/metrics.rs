@@ -392,14 +392,14 @@ pub(crate) mod tests {
 
     #[test]
     fn an_empty_sum_is_a_zero_without_a_sign() {
-        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        let text = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default(), None);
         assert!(text.lines().any(|line| line == "qfabric_lent_cpus 0.0") && !text.contains("-0.0"), "{text}");
     }
 
     /// The rules of `promtool check metrics` that apply to these metrics.
     #[test]
     fn the_classic_text_describes_every_sample_and_names_its_kind() {
-        let open = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default());
+        let open = text(report(), EcallsReport::default(), Vec::new(), None, ContractsReport::default(), None);
         let (kind, text) = answer(Some("*/*"), open);
         assert!(kind.starts_with("text/plain"));
         let named = |what: &str| -> std::collections::BTreeMap<String, String> {

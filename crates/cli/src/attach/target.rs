@@ -239,10 +239,11 @@ mod tests {
 
     #[test]
     fn a_thread_of_the_kernel_is_known_by_its_flag() {
-        assert_eq!(flags("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0"), Some(2_129_984));
-        assert_eq!(flags("7 (a) b) c) R 1 7 7 0 -1 4194304 0"), Some(4_194_304));
+        let kernel = flags("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0").unwrap();
+        let program = flags("7 (a) b) c) R 1 7 7 0 -1 4194304 0").unwrap();
+        assert_eq!((kernel, program), (2_129_984, 4_194_304));
         assert_eq!(flags("7 (cut"), None);
-        assert!(2_129_984 & PF_KTHREAD != 0 && 4_194_304 & PF_KTHREAD == 0);
+        assert_eq!((kernel & PF_KTHREAD != 0, program & PF_KTHREAD), (true, 0));
     }
 
     #[test]

@@ -22,16 +22,10 @@ const BEGINNING: Nanos = Nanos::from_millis(2_000);
 const FREE: f64 = 0.01;
 
 /// Limits of [`Source`], beside those of its ladder.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     pub share: ShareTerms,
     pub bottleneck: bottleneck::Terms,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Terms { share: ShareTerms::default(), bottleneck: bottleneck::Terms::default() }
-    }
 }
 
 /// The last reports of the source's host.
