@@ -55,6 +55,16 @@ impl Receivers {
         all.iter().map(|((host, number), one)| (format!("{host}/{number}"), one.feedback)).collect()
     }
 
+    /// Looks, and tells the switch at once what the receivers that are left cannot decode: who reads that a receiver has left
+    /// may set a level that this receiver could not decode.
+    pub(super) fn look_for(&self, switch: &LevelSwitch, now: Instant) -> BTreeMap<String, Feedback> {
+        let left = self.look(now);
+        if let Some(level) = switch.set_missing(self.missing()) {
+            eprintln!("qfabric-conference: most hosts cannot decode the pictures; going on with {level}");
+        }
+        left
+    }
+
     /// The codecs that more than half of the hosts lack. A host counts once, however many receivers it claims to have: so
     /// one that lies does not take a codec from all others.
     fn missing(&self) -> u32 {
@@ -104,10 +114,7 @@ impl Listener<'_> {
             if let Some(received) = sink.next(LOOK)? {
                 self.take(&received.event());
             }
-            self.receivers.look(now());
-            if let Some(level) = self.switch.set_missing(self.receivers.missing()) {
-                eprintln!("qfabric-conference: most hosts cannot decode the pictures; going on with {level}");
-            }
+            self.receivers.look_for(self.switch, now());
         }
         Ok(())
     }

@@ -259,6 +259,7 @@ impl<'a> Sender<'a> {
         let Second { begin, number, sent, bytes } = self.second;
         let elapsed = now.since(begin).get().max(1);
         let rate = |count: u32| (u64::from(count) * 1_000_000_000_000 / elapsed) as u32;
+        let left = receivers.look_for(self.switch, now);
         let told = Report {
             at_ns: now.get(),
             generated: rate(self.number.wrapping_sub(number)),
@@ -269,7 +270,7 @@ impl<'a> Sender<'a> {
             worth: self.ladder.as_ref().map_or(1.0, LevelLadder::worth),
             service_ns: self.service.as_ref().map_or(0, |service| service.in_force().get()),
             left_out: receivers.without(self.switch.level().codec()),
-            receivers: receivers.look(now),
+            receivers: left,
         };
         self.name_left_out(&told.left_out);
         self.adapt(told.generated, receivers, now);
