@@ -22,7 +22,7 @@ use crate::api::{self, Sockets};
 use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
-use crate::contracts::{self, ContractsThread, JointConfig};
+use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls};
 use crate::ending::{Ending, Reason};
@@ -66,6 +66,18 @@ pub(crate) struct Service {
     _lock: File,
     /// Removed after the lock is released.
     _own: Option<OwnFolder>,
+}
+
+/// The threads of a service. They end in this order when they are dropped; the end of the dispatcher removes all our
+/// programs from the kernel.
+struct Threads {
+    _joint: ContractsThread,
+    _energy: EnergyThread,
+    _books: BooksThread,
+    _policies: Option<PolicyThread>,
+    _monitor: Option<MonitorThread>,
+    _events: Option<SocketThread>,
+    _dispatcher: Dispatcher,
 }
 
 /// Functions that the API thread calls besides serving.
@@ -165,60 +177,63 @@ impl Service {
         }
     }
 
+    /// Starts the threads that do the service's work beside the control thread; also returns what contracts are asked of.
+    fn start_threads(&mut self) -> Result<(Threads, Arc<Contracts>), DaemonError> {
+        let parts = self.parts();
+        let Service { control, sockets, ecalls, channels, energy, energy_period, ending, .. } = self;
+        let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
+        let dispatcher = Dispatcher::start(ecalls.clone(), packets);
+        let dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
+        let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
+        let events = sockets.channels.take().map(|listener| SocketThread::start(channels, listener, ending));
+        let events = events.transpose().map_err(failed)?.flatten();
+        let monitor = channels.on().ok().map(|fabric| MonitorThread::start(fabric, ending)).transpose();
+        let monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
+        let policies = channels.on().ok().map(|fabric| PolicyThread::start(fabric, ending)).transpose();
+        let policies =
+            policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
+        let books = BooksThread::start(control.requests.clone(), ending);
+        let books = books.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
+        let energy = EnergyThread::start(energy.clone(), control.requests.clone(), *energy_period, ending)?;
+        let joint = ContractsThread::start(parts, ending);
+        let (joint, contracts) =
+            joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
+        let threads = Threads {
+            _joint: joint,
+            _energy: energy,
+            _books: books,
+            _policies: policies,
+            _monitor: monitor,
+            _events: events,
+            _dispatcher: dispatcher,
+        };
+        Ok((threads, contracts))
+    }
+
+    fn context(&self, contracts: &Arc<Contracts>) -> api::Context {
+        api::Context {
+            requests: self.control.requests.clone(),
+            ecalls: self.ecalls.clone(),
+            net: self.net.clone(),
+            memory: self.memory.clone(),
+            timeline: self.timeline.clone(),
+            channels: self.channels.clone(),
+            contracts: contracts.clone(),
+            energy: self.energy.clone(),
+            timeout: self.timeout,
+        }
+    }
+
     fn serve_in(
         &mut self,
         runtime: &Runtime,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
-        let parts = self.parts();
-        let Service {
-            control,
-            sockets,
-            ecalls,
-            net,
-            memory,
-            timeline,
-            metrics,
-            channels,
-            energy,
-            places,
-            timeout,
-            ending,
-            ..
-        } = self;
-        let period = self.energy_period;
-        let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
-        let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
-        // Dropped on every return path, which removes all our programs from the kernel.
-        let dispatcher = Dispatcher::start(ecalls.clone(), packets);
-        let _dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
-        let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
-        let events = sockets.channels.take().map(|listener| SocketThread::start(channels, listener, ending));
-        let _events = events.transpose().map_err(failed)?;
-        let monitor = channels.on().ok().map(|fabric| MonitorThread::start(fabric, ending)).transpose();
-        let _monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
-        let policies = channels.on().ok().map(|fabric| PolicyThread::start(fabric, ending)).transpose();
-        let _policies =
-            policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
-        let booked = BooksThread::start(requests.clone(), ending);
-        let _booked =
-            booked.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let _looking = EnergyThread::start(energy.clone(), requests.clone(), period, ending)?;
-        let joint = ContractsThread::start(parts, ending);
-        let (_joint, joint) =
-            joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
-        let context = api::Context {
-            requests: requests.clone(),
-            ecalls: ecalls.clone(),
-            net: net.clone(),
-            memory: memory.clone(),
-            timeline: timeline.clone(),
-            channels: channels.clone(),
-            contracts: joint.clone(),
-            energy: energy.clone(),
-            timeout,
-        };
+        let (_threads, joint) = self.start_threads()?;
+        let context = self.context(&joint);
         let (router, metrics_router) = (api::router(context.clone()), api::metrics_router(context));
+        let Service { control, sockets, net, memory, metrics, channels, places, timeout, ending, .. } = self;
+        let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
         let reserves = sockets.memory.take().expect("bound in prepare, taken once");
