@@ -137,8 +137,10 @@ fn a_program_that_saves_energy_is_accounted_and_says_what_is_missing() {
     let amounts = energy()["applications"][0]["energy"].as_array().cloned().unwrap();
     let by_model = amounts.iter().find(|amount| amount["source"] == "model").unwrap();
     assert!(by_model["joules"].as_f64() > Some(0.0), "{amounts:?}");
-    let status = Answer::of(qfabric(folder.path()).args(["status", "--json"])).json();
-    let saving = &status["applications"][0]["energy"];
+    let status = || Answer::of(qfabric(folder.path()).args(["status", "--json"])).json();
+    // The command asks to save after the application was admitted.
+    wait_until(|| status()["applications"][0]["energy"].is_object());
+    let saving = &status()["applications"][0]["energy"];
     assert!(saving["limited"] == false && saving["clock_part"].as_f64() > Some(0.0), "{saving}");
     Answer::of(qfabric(folder.path()).arg("status")).expect(0, &["energy: application 1", "of the highest clock"]);
     signal(&program, Signal::TERM);
