@@ -12,7 +12,7 @@ use crate::output;
 
 const EXAMPLE: &str = "\
 Examples: qfabric sim conference --scenario d --adaptation app --adaptation cpu --adaptation integrated
-          qfabric sim conference --hosts 200 --scenario b --seconds 60 --json
+          qfabric sim conference --hosts 20 --scenario b --seconds 60 --json
           qfabric sim conference --scenario e --adaptation integrated --svg conference.svg
 
 One server sends 20 pictures per second to all other hosts. Each host has one CPU. The utility is the worth of the levels, \
@@ -25,7 +25,7 @@ did not come back while the disturbance lasted. Source: 000, sections 5.3 to 5.5
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
-    /// Number of hosts, with the server's, 2 to 200
+    /// Number of hosts, with the server's, 2 to 200; with more than 50 it takes minutes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=200))]
     hosts: u16,
     /// Disturbance
