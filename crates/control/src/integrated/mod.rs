@@ -8,7 +8,7 @@
 //!   the rate is kept, and the cause is gone:  a higher rung ──> at the best rung, the contract is given back
 //! ```
 //! Each resource has one owner: the source's host decides the levels and the source's contract, a sink's host the sink's
-//! contract. So no two loops move the same amount. [`plan`] compares candidates in the model of [`flow`](crate::flow);
+//! contract. So no two loops move the same amount. [`plan`] compares candidates in the model of [`flow`];
 //! [`Source`] turns reports of one stream into such a comparison, [`ShareLaw`] sizes a contract. Shares are in CPUs.
 //! Source: thesis §5.4, §5.5. Departure: the paper's managers act at the same time and by steps of one; here the guilty
 //! resource acts first, by the predicted amount.
