@@ -86,7 +86,7 @@ pub struct Decided {
     pub chosen: usize,
 }
 
-/// What is remembered of a sink.
+/// Estimates of a sink from its earlier reports.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// Bits per second that its way carries; infinite if unknown. Bits are relative to those of the best rung.

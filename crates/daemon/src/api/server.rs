@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -19,6 +20,13 @@ use crate::problem;
 
 /// Largest number of bytes of request line and headers.
 const HEAD_LIMIT: usize = 16 << 10;
+
+/// HTTP/1.1 with bounds for the head; `timeout` is the time for it.
+pub(super) fn bounded(timeout: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).half_close(true).header_read_timeout(timeout).max_buf_size(HEAD_LIMIT);
+    http
+}
 
 /// Serves until dropped.
 pub(crate) async fn serve_http(
@@ -49,12 +57,7 @@ async fn serve_one(stream: UnixStream, peer: Peer, router: Router, _place: Place
         request.extensions_mut().insert(peer);
         router.call(request)
     });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .half_close(true)
-        .header_read_timeout(timeout)
-        .max_buf_size(HEAD_LIMIT)
-        .serve_connection(TokioIo::new(stream), service);
+    let connection = bounded(timeout).serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, uid = peer.owner.uid, "connection ended");
     }

@@ -16,18 +16,17 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::answers::Refused;
+use super::server::bounded;
 use crate::problem;
 
 /// Connections at the same time; further ones wait.
 const CONNECTIONS: usize = 16;
-/// Largest number of bytes of request line and headers.
-const HEAD_LIMIT: usize = 16 << 10;
 /// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -72,12 +71,7 @@ async fn serve_one(stream: TcpStream, token: Option<Arc<str>>, router: Router, t
             })
         }
     });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .half_close(true)
-        .header_read_timeout(timeout)
-        .max_buf_size(HEAD_LIMIT)
-        .serve_connection(TokioIo::new(stream), service);
+    let connection = bounded(timeout).serve_connection(TokioIo::new(stream), service);
     // An idle connection keeps its place for a minute at most.
     if let Ok(Err(error)) = tokio::time::timeout(timeout.max(Duration::from_secs(60)), connection).await {
         tracing::debug!(%error, "connection for metrics ended");

@@ -110,7 +110,7 @@ pub(crate) struct Handler {
 /// A call that waits for its answer.
 pub(crate) struct Call {
     pub service: ServiceId,
-    /// The user who waits.
+    /// The user whose call waits.
     pub caller: u32,
     pub answer: oneshot::Sender<Vec<u8>>,
 }
