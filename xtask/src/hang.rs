@@ -6,12 +6,14 @@
 //! loaded on purpose, the variable `HANG_AFTER_MINUTES` replaces it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use xshell::Cmd;
+
+use crate::failures::Failures;
 
 /// Replaces the limits of all commands.
 const LIMIT: &str = "HANG_AFTER_MINUTES";
@@ -21,21 +23,26 @@ const LIMIT: &str = "HANG_AFTER_MINUTES";
 /// # Errors
 /// It cannot be started, fails, or has not ended after `longest`; then it and all its descendants are killed.
 pub(crate) fn run_or_report(command: Cmd<'_>, longest: Duration) -> Result<()> {
-    within(
-        command,
-        match std::env::var(LIMIT) {
-            Ok(minutes) => {
-                Duration::from_secs(60 * minutes.parse::<u64>().with_context(|| format!("{LIMIT}={minutes}"))?)
-            }
-            Err(_) => longest,
-        },
-    )
+    within(command, limit(longest)?, |mut command| command.spawn())
 }
 
-fn within(command: Cmd<'_>, longest: Duration) -> Result<()> {
+/// As [`run_or_report`]; the failures that the command's lines report are kept.
+pub(crate) fn run_and_search(command: Cmd<'_>, longest: Duration, failures: &Failures) -> Result<()> {
+    let longest = limit(longest)?;
+    std::thread::scope(|copies| within(command, longest, |command| failures.spawn(command, copies)))
+}
+
+fn limit(longest: Duration) -> Result<Duration> {
+    Ok(match std::env::var(LIMIT) {
+        Ok(minutes) => Duration::from_secs(60 * minutes.parse::<u64>().with_context(|| format!("{LIMIT}={minutes}"))?),
+        Err(_) => longest,
+    })
+}
+
+fn within(command: Cmd<'_>, longest: Duration, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Result<()> {
     let text = command.to_string();
     eprintln!("$ {text}");
-    let mut child = Command::from(command).spawn().with_context(|| format!("start {text}"))?;
+    let mut child = spawn(command.into()).with_context(|| format!("start {text}"))?;
     let begun = Instant::now();
     while begun.elapsed() < longest {
         if let Some(status) = child.try_wait()? {
@@ -110,11 +117,15 @@ mod tests {
 
     use super::*;
 
+    fn start(mut command: Command) -> io::Result<Child> {
+        command.spawn()
+    }
+
     #[test]
     fn a_command_that_ends_passes_its_result_on() {
         let sh = Shell::new().unwrap();
-        within(cmd!(sh, "true"), Duration::from_secs(600)).unwrap();
-        assert!(within(cmd!(sh, "false"), Duration::from_secs(600)).is_err());
+        within(cmd!(sh, "true"), Duration::from_secs(600), start).unwrap();
+        assert!(within(cmd!(sh, "false"), Duration::from_secs(600), start).is_err());
     }
 
     #[test]
@@ -122,7 +133,7 @@ mod tests {
         let sh = Shell::new().unwrap();
         let mark = format!("86400.{}", std::process::id());
         let hangs = cmd!(sh, "sh -c 'sleep '{mark}' & wait'");
-        let hangs = within(hangs, Duration::from_secs(2)).unwrap_err().to_string();
+        let hangs = within(hangs, Duration::from_secs(2), start).unwrap_err().to_string();
         assert!(hangs.contains("ended after 2 s"), "{hangs}");
         let is_left = |pid: u32| {
             fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {

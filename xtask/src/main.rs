@@ -5,6 +5,7 @@ mod bench;
 mod build;
 mod check;
 mod docs;
+mod failures;
 mod fuzz;
 mod hang;
 mod install;
