@@ -1,8 +1,9 @@
 //! The figures of chapters 6 and 7 of the thesis, within the limits that the specification names.
 
+use std::collections::BTreeSet;
+
 use qfabric_energy::{Energy, Model, SHIPPED};
-use qfabric_sim::energy::{CardRule, Report, SCENARIOS, Source, Techniques, run, simulate, svg};
-use qfabric_types::Window;
+use qfabric_sim::energy::{Report, Row, SCENARIOS, simulate, svg};
 
 const SEEDS: std::ops::Range<u64> = 0..8;
 
@@ -141,27 +142,86 @@ fn a_low_clock_lengthens_a_packet_and_splits_a_burst_and_coordination_restores_b
     assert_eq!((wakeups[0], wakeups[1]), (5.0, 10.0), "Figure 63: {wakeups:?}");
 }
 
-/// Two tasks that compute and two that send, with equal deadlines (§7.1.2, Figure 67).
 #[test]
 fn the_modified_precedence_joins_packets_of_equal_deadlines() {
-    const MS: u64 = 1_000_000;
-    let task = |work: u64, bytes: u64| Source {
-        period: 200 * MS,
-        arrival: 0,
-        work: work * MS,
-        bytes,
-        window: Window::new(0, 1).unwrap(),
-        slack: 0,
-        network: if bytes > 0 { 100 } else { 0 },
+    let report = report("fig67", &ipaq(), 0);
+    for pair in report.rows.chunks(2) {
+        let [plain, modified] = pair else { unreachable!("two rows") };
+        assert!(modified.wakeups < plain.wakeups, "{}: {} {}", plain.policy, plain.wakeups, modified.wakeups);
+        assert_eq!((plain.misses, plain.late, modified.misses, modified.late), (0, 0, 0, 0), "{}", plain.policy);
+    }
+    assert_eq!((report.rows[0].wakeups, report.rows[1].wakeups), (10.0, 5.0));
+}
+
+#[test]
+fn energy_is_in_proportion_to_run_time_and_to_size() {
+    for (name, _) in SHIPPED {
+        let rows = report("fig50", &Model::shipped(name).unwrap(), 0).rows;
+        let is_line = |rows: &[Row], factors: [f64; 4]| {
+            let ratio = |row: &Row| row.energy.ratio(rows[0].energy);
+            rows[1..].iter().zip(factors).all(|(row, factor)| (ratio(row) / factor - 1.0).abs() < 1e-9)
+        };
+        assert!(rows[..12].chunks(4).all(|clock| is_line(clock, [2.0, 3.0, 4.0, 0.0])), "{name}: {rows:?}");
+        assert!(is_line(&rows[12..], [2.0, 3.0, 4.0, 5.0]), "{name}: {rows:?}");
+    }
+}
+
+#[test]
+fn the_chosen_transcoder_saves_most_and_the_choice_depends_on_the_image() {
+    let mut chosen = BTreeSet::new();
+    for seed in 0..2 {
+        let report = report("fig52", &ipaq(), seed);
+        for group in report.rows.chunk_by(|_, next| next.policy.starts_with("  ")) {
+            let (choice, candidates) = group.split_last().expect("a group has rows");
+            let least = candidates.iter().min_by(|a, b| a.energy.cmp_amount(b.energy)).expect("there are candidates");
+            assert_eq!(choice.energy, least.energy, "seed {seed}: {}, {}", choice.policy, least.policy);
+            chosen.insert(choice.policy.split(':').nth(1).expect("a choice has a name").to_owned());
+        }
+    }
+    assert!(chosen.len() > 1, "{chosen:?}");
+}
+
+#[test]
+fn clock_and_doze_save_what_figure_60_shows() {
+    let report = report("fig60", &ipaq(), 0);
+    let saved = |of: &str| {
+        let at = report.rows.iter().position(|row| row.policy == of).unwrap() + 1;
+        report.rows[at].saved.ratio(Energy::modelled(1e-3))
     };
-    let sources = [task(2, 5_000), task(20, 0), task(2, 5_000), task(20, 0)];
-    let usage = |coordinates| {
-        let techniques = Techniques { card: CardRule::Doze(0), coordinates, ..Techniques::NONE };
-        run(&ipaq(), &sources, techniques, 2_000 * MS).unwrap()
+    assert!((40.0..58.0).contains(&saved("25 % of the processor")), "{}", saved("25 % of the processor"));
+    assert!((830.0..870.0).contains(&saved("0 % of the network")), "{}", saved("0 % of the network"));
+    let falls = [0, 10, 25, 50, 75].map(|percent| saved(&format!("{percent} % of the network")));
+    assert!(falls.windows(2).all(|pair| pair[1] < pair[0]), "{falls:?}");
+}
+
+/// At most half of the time is spent at the highest clock, so half of the processor's saving is lost at most (§7.1.3).
+/// The text has a factor of 7.4, from 80 ms for a packet that takes 25 ms at the highest clock.
+#[test]
+fn a_low_clock_costs_the_card_more_than_it_saves_the_processor() {
+    let report = report("fig68", &ipaq(), 0);
+    let difference = |of: &str| {
+        let [high, low] = ["highest", "lowest"].map(|clock| report.row(&format!("{of}, {clock} clock")).unwrap());
+        low.energy.ratio(Energy::modelled(1e-3)) - high.energy.ratio(Energy::modelled(1e-3))
     };
-    let (plain, modified) = (usage(false), usage(true));
-    assert_eq!((plain.wakeups, modified.wakeups), (20.0, 10.0));
-    assert_eq!((plain.misses, plain.late, modified.misses, modified.late), (0, 0, 0, 0));
+    let (processor, card) = (-difference("100 % of 100 ms"), difference("19.3 kB"));
+    assert!(processor > 0.0 && card > 3.0 * processor / 2.0, "processor {processor} mJ, card {card} mJ");
+}
+
+#[test]
+fn a_transcoder_raises_the_clock_and_lets_the_card_sleep() {
+    let report = report("fig70", &ipaq(), 0);
+    let column =
+        |transcoder: &str| [10, 20, 30, 40, 50].map(|kb| report.row(&format!("{kb} kB, {transcoder}")).unwrap());
+    assert!(column("unmodified").iter().all(|row| (row.mean_mhz - 59.0).abs() < 1.0), "{:?}", column("unmodified"));
+    for transcoder in ["reduce to 25 %", "gray"] {
+        let rows = column(transcoder);
+        assert!(rows.windows(2).all(|pair| pair[0].mean_mhz <= pair[1].mean_mhz), "{rows:?}");
+        let sleeps = |(with, without): (&&Row, &Row)| with.awake_ms < without.awake_ms;
+        assert!(rows.iter().zip(column("unmodified")).all(sleeps), "{rows:?}");
+    }
+    // The text has 103.2 MHz for images of 50 kB; the steps beside it are 88.5 and 118 MHz.
+    let at_50 = report.row("50 kB, reduce to 25 %").unwrap().mean_mhz;
+    assert!((88.0..118.5).contains(&at_50), "{at_50} MHz");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod checkpoints;
 mod device;
 mod report;
 mod scenarios;
+mod sweeps;
 mod transcoders;
 
 pub use chart::svg;

@@ -9,25 +9,32 @@ use rand_chacha::ChaCha8Rng;
 use super::checkpoints::figure_56;
 use super::device::{CardRule, Source, Techniques, Usage, run};
 use super::report::Report;
-use super::transcoders::{figure_46, figure_47, figure_48, figure_49};
+use super::sweeps::{figure_60, figure_67, figure_68, figure_70};
+use super::transcoders::{figure_46, figure_47, figure_48, figure_49, figure_50, figure_52};
 
-const MS: u64 = 1_000_000;
-const SECOND: u64 = 1_000 * MS;
+pub(super) const MS: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000 * MS;
 
 /// Name and title of each scenario.
-pub const SCENARIOS: [(&str, &str); 14] = [
+pub const SCENARIOS: [(&str, &str); 20] = [
     ("fig46", "Figure 46: gray and crop of one image, active energy at the highest clock"),
     ("fig47", "Figure 47: reduce, Huffman and LZ77, active energy; run times of compression are assumed"),
     ("fig48", "Figure 48: chains in both orders, active energy; run times of compression are assumed"),
     ("fig49", "Figure 49: four contents of 230 kB, active energy; run times of compression are assumed"),
+    ("fig50", "Figure 50: active energy of a transcoder's run time at three clocks, and of sending data"),
+    ("fig52", "Figure 52: TEQ of gray, crop and reduce, and what is chosen (saved: the TEQ)"),
     ("fig53", "Figure 53: three streams, 5 kB every 200 ms, with and without bursts, for 10 s"),
     ("fig54", "Figure 54: a loop of 3.09 s at the lowest clock, at each clock, without the card"),
     ("fig56", "Figures 55 to 59: 1000 jobs, of which one in four is delayed, with power checkpoints"),
-    ("fig61", "Figures 60 and 61: 25 % of the processor and 50 % of the network, expected and actual, for 1 s"),
+    ("fig60", "Figure 60: clock by the share of the processor, doze by the share of the network, for 1 s"),
+    ("fig61", "Figure 61: 25 % of the processor and 50 % of the network, expected and actual, for 1 s"),
     ("fig62", "Figures 62, 65 and 66: a packet of 12 kB at both clocks, and with the clock raised for it, for 1 s"),
     ("fig63", "Figures 63 and 64: two tasks that send one after the other, at both clocks, for 1 s"),
+    ("fig67", "Figure 67: tasks with equal deadlines, of which half send, for 1 s"),
+    ("fig68", "Figure 68: the same code within 100 ms, and one packet, at the highest and the lowest clock"),
     ("fig69", "Figure 69: four streams of 5 kB (200, 250, 333 and 500 ms), for 500 ms"),
     ("fig69-double", "Figure 69 with packets of 10 kB, for 500 ms"),
+    ("fig70", "Figure 70: 15 images/s, unmodified and transcoded: clock and time of the awake card, for one image"),
     ("fig73", "Figure 73: video of 25 frames/s and 30 kB, reduced to 10 frames/s and 7.5 kB, for 1 s"),
     ("fig73-load", "Figure 73 beside the three other streams of Figure 69, for 1 s"),
 ];
@@ -45,13 +52,19 @@ pub fn simulate(scenario: &str, model: &Model, seed: u64) -> Option<Result<Repor
         "fig47" => Ok(figure_47(report, model, seed as u32)),
         "fig48" => Ok(figure_48(report, model, seed as u32)),
         "fig49" => Ok(figure_49(report, model, seed as u32)),
+        "fig50" => Ok(figure_50(report, model)),
+        "fig52" => Ok(figure_52(report, model, seed as u32)),
         "fig54" => Ok(figure_54(report, model)),
         "fig56" => Ok(figure_56(report, model, chance)),
+        "fig60" => figure_60(report, model),
         "fig61" => figure_61(report, model),
         "fig62" => figure_62(report, model),
         "fig63" => figure_63(report, model),
+        "fig67" => figure_67(report, model),
+        "fig68" => Ok(figure_68(report, model)),
         "fig69" => figure_69(report, model, chance, 5_000),
         "fig69-double" => figure_69(report, model, chance, 10_000),
+        "fig70" => Ok(figure_70(report, model)),
         "fig73" => figure_73(report, model, chance, (20, 1_000)),
         "fig73-load" => figure_73(report, model, chance, (55, 5_000)),
         _ => figure_53(report, model, chance),
@@ -60,7 +73,7 @@ pub fn simulate(scenario: &str, model: &Model, seed: u64) -> Option<Result<Repor
 
 /// Linux's default: the card dozes 100 ms after the last packet.
 const DEFAULT_CARD: CardRule = CardRule::Doze(100 * MS);
-const AT_ONCE: CardRule = CardRule::Doze(0);
+pub(super) const AT_ONCE: CardRule = CardRule::Doze(0);
 
 pub(super) struct Chance(ChaCha8Rng);
 
@@ -76,9 +89,9 @@ impl Chance {
 }
 
 /// A stream that loses no packet: deadlines count.
-const STRICT: (u32, u32) = (0, 1);
+pub(super) const STRICT: (u32, u32) = (0, 1);
 
-fn window((x, y): (u32, u32)) -> Window {
+pub(super) fn window((x, y): (u32, u32)) -> Window {
     Window::new(x.into(), y.into()).expect("the windows of the scenarios are valid")
 }
 
@@ -268,7 +281,7 @@ fn figure_73(
 }
 
 /// Work that was measured on the iPAQ, on another processor: in proportion to its highest clock.
-fn scaled(work: u64, model: &Model) -> u64 {
+pub(super) fn scaled(work: u64, model: &Model) -> u64 {
     const IPAQ_MHZ: f64 = 206.4;
     ((work as f64 * IPAQ_MHZ / model.cpu.levels[model.cpu.highest()].mhz) as u64).max(1)
 }

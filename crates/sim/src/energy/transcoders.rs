@@ -1,9 +1,10 @@
-//! Figures 46 to 49: active energy of transcoding and sending one image, at the highest clock.
+//! Figures 46 to 52: active energy of transcoding and sending one image, and the choice by TEQ; at the highest clock unless
+//! a row names another one.
 //!
 //! Sizes are those of the real transcoders of the room `transcode`. Run times of gray, crop and reduce are derived from
 //! Table 4; the thesis prints none of the compressions, so theirs are assumed.
 
-use qfabric_energy::{Energy, Model, work_cost};
+use qfabric_energy::{Approximation, Costs, Energy, Measurement, Model, TranscoderTable, select, work_cost};
 use qfabric_transcode::corpus::Content;
 use qfabric_transcode::{Crop, Data, Gray, Huffman, Image, Lz77, Reduce, Transcoder};
 
@@ -11,9 +12,9 @@ use super::device::Usage;
 use super::report::Report;
 
 /// Run times at the iPAQ's highest clock, ms for each kilobyte of the input (Table 4: 70, 141 and 123 ms for 450 kB).
-const GRAY: f64 = 0.16;
+pub(super) const GRAY: f64 = 0.16;
 const CROP: f64 = 0.31;
-const REDUCE: f64 = 0.27;
+pub(super) const REDUCE: f64 = 0.27;
 /// Assumed: a table of frequencies, and a search for repeated strings.
 const HUFFMAN: f64 = 0.10;
 const LZ77: f64 = 0.25;
@@ -113,4 +114,89 @@ pub(super) fn figure_49(report: Report, model: &Model, seed: u32) -> Report {
         rows.add("  lz77", &image, &mut [(&mut Lz77, LZ77)]);
     }
     rows.report
+}
+
+/// K_r(n): the run time of a transcoder, given at the highest clock, at the highest, the middle and the lowest clock.
+/// K_d: the size of what is sent (§6.2.2).
+pub(super) fn figure_50(mut report: Report, model: &Model) -> Report {
+    let cpu = &model.cpu;
+    let mut add = |policy: String, joules: f64, mhz: f64| {
+        report.begin_group();
+        report.add(&policy, 0.0, &Usage { mean_mhz: mhz, ..Usage::of(Energy::modelled(joules)) });
+    };
+    for level in [cpu.highest(), cpu.highest() / 2, 0] {
+        let mhz = cpu.levels[level].mhz;
+        for run_ms in [50, 100, 150, 200] {
+            let joules = f64::from(run_ms) / 1e3 * cpu.stretch(level) * cpu.busy_w(level);
+            add(format!("{run_ms} ms of work at {mhz:.1} MHz"), joules, mhz);
+        }
+    }
+    for kilobytes in [100, 200, 300, 400, 500] {
+        let joules = f64::from(kilobytes) * model.radio.send_j_per_kb(cpu);
+        add(format!("{kilobytes} kB sent"), joules, cpu.levels[cpu.highest()].mhz);
+    }
+    report
+}
+
+/// The three transcoders of one image size, by their run times of Table 4, and what [`select`] chooses of them.
+pub(super) fn figure_52(report: Report, model: &Model, seed: u32) -> Report {
+    let mut rows = Rows { report, model };
+    for kilobytes in [58.0, 140.0, MIDDLE, 400.0, LARGE] {
+        rows.choice(kilobytes, &[25], seed);
+    }
+    for kilobytes in [58.0, MIDDLE, LARGE] {
+        rows.choice(kilobytes, &[20, 40, 60], seed);
+    }
+    rows.report
+}
+
+impl Rows<'_> {
+    /// Adds gray, reduce to a quarter, crop to each part, and the choice.
+    fn choice(&mut self, kilobytes: f64, parts: &[u8], seed: u32) {
+        let image = Content::Photo.image(kilobytes, seed);
+        let mut candidates: Vec<(String, Box<dyn Transcoder>, f64)> = vec![
+            ("gray".to_owned(), Box::new(Gray), GRAY),
+            ("reduce to 25 %".to_owned(), Box::new(Reduce::new(25)), REDUCE),
+        ];
+        for &part in parts {
+            candidates.push((format!("crop to {part} %"), Box::new(Crop::new(part)), crop_ms(part)));
+        }
+        let known: Vec<_> =
+            candidates.iter_mut().map(|(name, run, ms)| measured(name, run.as_mut(), *ms, &image)).collect();
+        self.begin(&format!("{kilobytes} kB unmodified"), &image);
+        for (name, transcoder, ms) in &mut candidates {
+            self.add(&format!("  {name}"), &image, &mut [(transcoder.as_mut(), *ms)]);
+        }
+        let chains: Vec<Vec<usize>> = (0..known.len()).map(|at| vec![at]).collect();
+        let chosen = select(&known, &chains, Data::Image(image.clone()).length() as f64 / 1e3, &self.costs())
+            .expect("none is mandatory");
+        match chosen.chain.first() {
+            Some(&at) => {
+                let (name, transcoder, ms) = &mut candidates[at];
+                self.add(&format!("  chosen: {name}"), &image, &mut [(transcoder.as_mut(), *ms)]);
+            }
+            None => self.add("  chosen: unmodified", &image, &mut []),
+        }
+    }
+
+    /// What the selection computes with. The card sleeps in neither case (Figure 52 has no shaper).
+    fn costs(&self) -> Costs {
+        let (cpu, radio) = (&self.model.cpu, &self.model.radio);
+        Costs {
+            run_w: work_cost(cpu, cpu.highest(), 0.0),
+            data_j_per_kb: radio.send_j_per_kb(cpu),
+            sleep_j_per_kb: 0.0,
+            selection_j: 0.0,
+        }
+    }
+}
+
+/// A transcoder as the selection knows it after one run with this image.
+fn measured(name: &str, transcoder: &mut dyn Transcoder, ms_per_kb: f64, image: &Image) -> qfabric_energy::Transcoder {
+    let data = Data::Image(image.clone());
+    let input_kb = data.length() as f64 / 1e3;
+    let output = transcoder.apply(&data).expect("every image can be transcoded");
+    let run = Measurement { input_kb, output_kb: output.length() as f64 / 1e3, run_s: ms_per_kb * input_kb / 1e3 };
+    let table = TranscoderTable::new(&[run], Approximation::Linear).expect("sizes are positive");
+    qfabric_energy::Transcoder { name: name.to_owned(), is_mandatory: false, table }
 }
