@@ -41,6 +41,7 @@ fn main() {
         .with_src(folder.join("src/session.rs"))
         .with_src(folder.join("src/offer.rs"))
         .with_src(folder.join("src/overload.rs"))
+        .with_src(folder.join("src/energy.rs"))
         .with_src(folder.join("src/suggest.rs"))
         .with_src(folder.join("src/limits.rs"))
         .with_src(folder.join("src/own.rs"))

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{
     Claim, Connection, Contract, Foresight, Instant, LatePolicy, Nanos, Overload, OverloadChange, Profile, Reclaiming,
-    Session, Share, clock,
+    Session, Share, Utility, UtilityMetric, clock,
 };
 
 use crate::connect;
@@ -66,6 +66,14 @@ fn kind_of(reclaim: bool, reclaiming: Option<&str>) -> PyResult<Reclaiming> {
     reclaiming.map_or(Ok(former), str::parse).map_err(value_error)
 }
 
+/// Name, minimum, maximum, E-code of utility and of CPU time, step: the members of Python's `Metric`.
+type Metric = (String, i64, i64, String, String, i64);
+
+fn utility_of(metrics: Vec<Metric>) -> Utility {
+    let metric = |(name, min, max, utility, cpu, step): Metric| UtilityMetric { name, min, max, step, utility, cpu };
+    Utility { metrics: metrics.into_iter().map(metric).collect() }
+}
+
 /// A contract with the defaults of a program with this period.
 fn periodic(name: &str, period_ms: f64, server_period_ms: Option<f64>, kind: Reclaiming) -> Contract {
     let fresh = Contract::new(name, Nanos::from_f64(period_ms * 1e6)).reclaimed_as(kind);
@@ -106,7 +114,7 @@ impl NativeSession {
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
         favour_events=false, control_place="user", claim=None, reclaiming=None, recovery_jobs=10, deviation=1.0,
-        fixed=None, profile=None))]
+        fixed=None, profile=None, metrics=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -137,6 +145,7 @@ impl NativeSession {
         deviation: f64,
         fixed: Option<f64>,
         profile: Option<(Vec<u64>, Vec<f64>)>,
+        metrics: Option<Vec<Metric>>,
         py: Python<'_>,
     ) -> PyResult<NativeSession> {
         let contract = Contract {
@@ -159,6 +168,7 @@ impl NativeSession {
             favour_events,
             controller: control_place.parse().map_err(value_error)?,
             profile: profile.map(|(costs, hints)| profile_of(costs, hints)),
+            utility: metrics.map(utility_of),
             ..periodic(name, period_ms, server_period_ms, kind_of(reclaim, reclaiming)?)
         }
         .settled();
@@ -265,6 +275,12 @@ impl NativeSession {
     /// Rejoins the daemon at once if the connection is lost.
     fn reconnect(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.with(|session| session.reconnect())?.map_err(python))
+    }
+
+    /// Holds the deadlines at the lowest clock that suffices. The answer as JSON; None without a daemon.
+    fn save_energy_json(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let saving = py.detach(|| self.with(|session| session.save_energy())?.map_err(python))?;
+        Ok(saving.map(|saving| serde_json::to_string(&saving).expect("a saving is plain values")))
     }
 
     /// Ends the contract. A second call has no effect.

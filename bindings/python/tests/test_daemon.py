@@ -162,6 +162,21 @@ def test_memory_is_reserved_shared_and_freed(socket):
     eventually(lambda: "pools" not in qfabric.status(socket=socket)["memory"])
 
 
+def test_metrics_are_part_of_the_contract_and_energy_can_be_saved(socket):
+    rate = qfabric.Metric("frame_rate", 5, 25, "int u(int r) { return r * 4; }", "int c(int r) { return r * 1000; }", 5)
+    with qfabric.Session(period_ms=40, metrics=[rate], socket=socket) as session:
+        (seen,) = qfabric.status(socket=socket)["applications"]
+        assert seen["contract"]["utility"]["metrics"] == [rate._asdict()]
+        assert seen["utility"]["most"] == 100
+        saving = session.save_energy()
+        assert 0 < saving["clock_part"] <= 1 and isinstance(saving["missing"], list)
+    with pytest.raises(qfabric.Refused, match="frame_rate"):
+        qfabric.Session(period_ms=40, metrics=[rate._replace(utility="int u(")], socket=socket)
+    with pytest.raises(ValueError, match="maximum 2"):
+        qfabric.Session(period_ms=40, metrics=[rate._replace(max=2)], socket=socket)
+    assert qfabric.Session(period_ms=40, alone=True).save_energy() is None
+
+
 def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
     with qfabric.Session(period_ms=20, fixed=0.3, socket=socket) as session:
         for cost_s in (0.0, 0.001, 0.004, 0.0):

@@ -91,6 +91,7 @@ pub use qfabric_types::api::contracts::{
     ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointId, JointPart, JointRefusal,
     JointRequest, JointResource, UpgradeOffer, UpgradePolicy,
 };
+pub use qfabric_types::api::energy::EnergySaving;
 pub use qfabric_types::api::memory::{
     AllocationId, HostMemory, MemoryPressure, MemoryProtection, MemoryStatus, PageKind, PoolStatus, ReserveId,
 };
@@ -101,7 +102,7 @@ pub use qfabric_types::api::{
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
     AppId, BitRate, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec,
-    Profile, Quality, Reclaiming, Resource, Resources, Share, Usage, Window,
+    Profile, Quality, Reclaiming, Resource, Resources, Share, Usage, Utility, UtilityMetric, Window,
 };
 
 /// Compiles the programs in the guide.

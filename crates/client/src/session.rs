@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use qfabric_shm::SharedRing;
+use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim};
 use qfabric_types::ring::{Grant, JobEvent};
 use qfabric_types::{
@@ -359,6 +360,15 @@ impl Session {
         self.meter = QualityMeter::new(contract.period, contract.early, contract.late);
         self.contract = contract;
         Ok(())
+    }
+
+    /// From now on the deadlines are held at the lowest clock that suffices, until the contract ends. The answer says what
+    /// this host lacks. `None`: there is no daemon. Waits for the daemon's answer.
+    pub fn save_energy(&mut self) -> Result<Option<EnergySaving>, ClientError> {
+        match (self.link.id(), self.link.rejoin_mut()) {
+            (Some(id), Some((client, _))) => client.save_energy(id).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Ends the contract and waits until the thread is back under its previous scheduler. Dropping the session does

@@ -446,6 +446,28 @@ typedef struct qf_overload {
 typedef void (*qf_overload_changed)(void *data, const struct qf_overload *overload);
 
 /**
+ * What saves energy for a task.
+ */
+typedef struct qf_energy_saving {
+  /**
+   * The clock that the reservations of this host need, as a part of the highest one.
+   */
+  double clock_part;
+  /**
+   * Number of the task's threads that may ask for no higher clock.
+   */
+  uint32_t clamped;
+  /**
+   * 1 if the clocks of the CPUs are limited to this part, else 0.
+   */
+  uint32_t limited;
+  /**
+   * Number of things that this host lacks for it; `qfabric energy status` and `qfabric doctor` name them.
+   */
+  uint32_t missing;
+} qf_energy_saving;
+
+/**
  * Parameters that a trial execution suggests for a task.
  */
 typedef struct qf_suggestion {
@@ -1046,6 +1068,21 @@ enum qf_status qf_set_target(struct qf_session *task, double early, double late)
 enum qf_status qf_set_priority(struct qf_session *task, uint8_t priority, uint32_t weight);
 
 /**
+ * Adds a metric with its utility function: `min` to `max` in steps of `step`, at most 64 levels; at most 4 metrics.
+ * `utility` and `cpu` are E-code: a function from a level to its utility (0 to 1000000000), and one to the CPU time
+ * that it takes, in millionths of one CPU. Neither may decrease. Under overload, tasks of one user, group and priority
+ * that have metrics divide their part of the CPU by utility times weight. Compiled by qf_start, which returns
+ * QF_REFUSED if that fails.
+ */
+enum qf_status qf_add_metric(struct qf_session *task,
+                             const char *name,
+                             int64_t min,
+                             int64_t max,
+                             int64_t step,
+                             const char *utility,
+                             const char *cpu);
+
+/**
  * Fixed service C: `service_ns` of CPU time in every period, without feedback. 0, the default, means a budget found
  * by feedback. At most `x` of every `y` periods may pass without the service (0 and 1: none). Needs the mechanism
  * ext. Call it after qf_set_task_period.
@@ -1231,6 +1268,13 @@ enum qf_status qf_get_predicted_lateness(struct qf_session *task,
  * Skips the current job; call it in place of qf_end_cycle.
  */
 enum qf_status qf_skip_job(struct qf_session *task);
+
+/**
+ * Holds the deadlines at the lowest clock that suffices, from now until qf_end. Needs a daemon; the task runs on in any
+ * case. `saving` may be null.
+ */
+enum qf_status qf_save_energy(struct qf_session *task,
+                              struct qf_energy_saving *saving);
 
 /**
  * Suggests parameters from the computation times of `jobs` jobs (at least 24). Uses the task's period, server

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::str::FromStr;
 
-use qfabric_client::{Class, Contract, LatePolicy, Nanos, Share, Window};
+use qfabric_client::{Class, Contract, LatePolicy, Nanos, Share, Utility, UtilityMetric, Window};
 
 use crate::session::{Task, qf_session, with};
 use crate::status::{Failure, Outcome, QF_STATE, qf_bool, qf_status, settle, text};
@@ -185,6 +185,39 @@ pub unsafe extern "C" fn qf_set_priority(task: *mut qf_session, priority: u8, we
     unsafe {
         set(task, |task| {
             (task.contract.priority, task.contract.weight) = (priority, weight);
+            Ok(())
+        })
+    }
+}
+
+/// Adds a metric with its utility function: `min` to `max` in steps of `step`, at most 64 levels; at most 4 metrics.
+/// `utility` and `cpu` are E-code: a function from a level to its utility (0 to 1000000000), and one to the CPU time
+/// that it takes, in millionths of one CPU. Neither may decrease. Under overload, tasks of one user, group and priority
+/// that have metrics divide their part of the CPU by utility times weight. Compiled by qf_start, which returns
+/// QF_REFUSED if that fails.
+///
+/// # Safety
+/// `task` is a live handle; `name`, `utility` and `cpu` are zero-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_add_metric(
+    task: *mut qf_session,
+    name: *const c_char,
+    min: i64,
+    max: i64,
+    step: i64,
+    utility: *const c_char,
+    cpu: *const c_char,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        set(task, |task| {
+            let owned = |what, from| Ok::<_, Failure>(text(what, from)?.to_owned());
+            let (name, utility) = (owned("the metric's name", name)?, owned("the utility function", utility)?);
+            let metric = UtilityMetric { name, min, max, step, utility, cpu: owned("the function of CPU time", cpu)? };
+            let mut all = task.contract.utility.clone().unwrap_or_else(|| Utility { metrics: Vec::new() });
+            all.metrics.push(metric);
+            all.check().map_err(|why| Failure::invalid(why.to_string()))?;
+            task.contract.utility = Some(all);
             Ok(())
         })
     }

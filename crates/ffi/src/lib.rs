@@ -14,6 +14,7 @@ mod consent;
 mod contract;
 mod cpu;
 mod ecalls;
+mod energy;
 mod joint;
 mod limits;
 mod mem;

@@ -232,6 +232,11 @@ fn a_c_program_is_called_when_an_overload_begins_and_ends() {
 }
 
 #[test]
+fn a_c_program_states_utilities_and_saves_energy() {
+    run_beside_a_daemon("utility.c");
+}
+
+#[test]
 fn a_c_program_reads_and_changes_limits() {
     run_beside_a_daemon("limits.c");
 }

@@ -32,6 +32,7 @@ __all__ = [
     "JointContract",
     "Mem",
     "Message",
+    "Metric",
     "NoDaemon",
     "Overload",
     "Probe",
@@ -79,6 +80,21 @@ class Overload(_NamedTuple):
         return self.granted / self.wanted
 
 
+class Metric(_NamedTuple):
+    """A metric with its utility function, for `Session(metrics=[...])`.
+
+    `utility` and `cpu` are E-code: a function from a level to its utility (0 to 1,000,000,000), and one to the CPU time
+    that it takes, in millionths of one CPU. Neither may decrease.
+    """
+
+    name: str
+    min: int
+    max: int
+    utility: str
+    cpu: str
+    step: int = 1
+
+
 class Session(_qfabric.NativeSession):
     """Periodic jobs of one thread under contract; ended by `with`, `end()` or the end of the thread."""
 
@@ -106,6 +122,14 @@ class Session(_qfabric.NativeSession):
         """The present overload; None if there is none."""
         now = self.overload_tuple()
         return now and Overload(*now)
+
+    def save_energy(self):
+        """Holds the deadlines at the lowest clock that suffices, until the contract ends.
+
+        Returns a dict: `clock_part`, `clamped`, `limited`, and what this host lacks (`missing`); None without a daemon.
+        """
+        saving = self.save_energy_json()
+        return saving and {"missing": [], **_json.loads(saving)}
 
     def expect_next(self, hint=None, *, interval=None, budget=None):
         """Sets the foresight for the next job; it is sent with the end of the current job."""

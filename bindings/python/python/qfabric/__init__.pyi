@@ -206,6 +206,14 @@ class ServerConnection:
     def __enter__(self) -> "ServerConnection": ...
     def __exit__(self, *_: object) -> None: ...
 
+class Metric(NamedTuple):
+    name: str
+    min: int
+    max: int
+    utility: str
+    cpu: str
+    step: int = 1
+
 class Session:
     def __init__(
         self,
@@ -238,7 +246,9 @@ class Session:
         reclaiming: Optional[str] = None,
         fixed: Optional[float] = None,
         profile: Optional[Tuple[List[int], List[float]]] = None,
+        metrics: Optional[List[Metric]] = None,
     ) -> None: ...
+    def save_energy(self) -> Optional[Dict[str, Any]]: ...
     def on_overload(self, tell: Optional[Callable[[Optional[Overload]], object]]) -> None: ...
     @property
     def overload(self) -> Optional[Overload]: ...
