@@ -73,6 +73,7 @@ fn has(sh: &Shell, root: &Path, thing: &str, why: &str) -> Option<bool> {
         ("psi-trigger", "") => can_set_psi_trigger(),
         ("perf", "") => exists("/proc/sys/kernel/perf_event_paranoid") && can_observe_all_threads(),
         ("netns", "") => cmd!(sh, "unshare --net --mount true").quiet().ignore_stderr().run().is_ok(),
+        ("cgroup", "") => can_make_group(),
         ("booked-sum", "") => {
             fs::read_to_string("/sys/kernel/debug/sched/debug").is_ok_and(|text| text.contains("dl_bw->total_bw"))
         }
@@ -91,6 +92,13 @@ fn has(sh: &Shell, root: &Path, thing: &str, why: &str) -> Option<bool> {
 
 fn is_installed(program: &str) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).exists()))
+}
+
+fn can_make_group() -> bool {
+    let name = format!("qfabric-probe-{}", std::process::id());
+    let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"].map(Path::new);
+    let group = places.into_iter().find(|place| place.join("cgroup.procs").is_file()).map(|place| place.join(name));
+    group.is_some_and(|group| fs::create_dir(&group).and_then(|()| fs::remove_dir(&group)).is_ok())
 }
 
 /// Sets a trigger as the tests do, with the only window that the kernel grants to every user: 0.5 s of 2 s.
@@ -165,6 +173,26 @@ mod tests {
         }
         let states = rules.iter().filter(|rule| rule.without == "anything").count();
         assert!(rules.len() > 20 && states <= 4, "{states} of {} reasons have no probe", rules.len());
+    }
+
+    /// The reasons that stand in the sources as whole texts. A reason that is put together at run time is not found.
+    #[test]
+    fn every_reason_in_the_sources_is_listed() {
+        let (sh, root) = (Shell::new().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap());
+        let text = fs::read_to_string(root.join("tests/skips.toml")).unwrap();
+        let rules = toml::from_str::<Allowed>(&text).unwrap().skip;
+        sh.change_dir(root);
+        let files = cmd!(sh, "git ls-files -- bench/*.rs crates/*.rs examples/*.rs tests/*.rs").quiet().read().unwrap();
+        let mut found = 0;
+        for file in files.lines() {
+            let text = fs::read_to_string(root.join(file)).unwrap();
+            for reason in text.split("skip(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                let is_listed = rules.iter().any(|rule| reason.contains(&rule.reason));
+                assert!(is_listed, "{file}: `{reason}` is not in tests/skips.toml");
+                found += 1;
+            }
+        }
+        assert!(found > 20, "{found} reasons were found");
     }
 
     #[test]

@@ -143,7 +143,9 @@ fn on_fq(name: &str, shapes: bool) -> (usize, usize, usize) {
 fn fq_with_departure_times_wakes_the_card_as_often_as_the_simulator() {
     let Some(_live) = net_common::root() else { return };
     if !has_fq() {
-        return qfabric_linux::testing::skip("this kernel has no veth or no fq; it does in the test machine: make vm-test");
+        return qfabric_linux::testing::skip(
+            "this kernel has no veth or no fq; it does in the test machine: make vm-test",
+        );
     }
     let [spread, bursts] = [("spread", false), ("bursts", true)].map(|(name, shapes)| {
         let (expected, (sent, arrived, wakeups)) = (simulated(shapes), on_fq(name, shapes));
