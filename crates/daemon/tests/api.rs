@@ -67,6 +67,17 @@ fn every_request_is_answered_with_a_document_or_a_problem() {
 }
 
 #[test]
+fn a_path_whose_escapes_are_no_text_is_refused_by_a_problem() {
+    let _lock = live_lock();
+    let (service, _client) = service(quiet());
+    for path in ["/v1/applications/%aa", "/v1/channels/%ff%fe", "/v1/joint/%c3", "/metrics/%80"] {
+        let (status, answer) = call(service.socket(), "GET", path, "");
+        let problem = serde_json::from_str::<qfabric_types::api::Problem>(&answer);
+        assert!(status == 404 && problem.is_ok_and(|p| p.code == "no_such_path"), "{path}: {status} {answer}");
+    }
+}
+
+#[test]
 fn bytes_that_are_not_http_close_only_their_connection() {
     let _lock = live_lock();
     let (service, client) = service(quiet());

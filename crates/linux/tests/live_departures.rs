@@ -99,7 +99,8 @@ fn a_rebuild_counts_the_living_threads_after_a_reserved_process_died() {
     dead.wait().unwrap();
     assert!(left.is_err(), "a dead thread cannot be taken out");
     match books {
-        Ok(books) => assert_eq!((books.without_owner(), books.threads), (0, 1), "{books:?}"),
+        // Other programs of the machine may have reserved threads, too.
+        Ok(books) => assert!(books.without_owner() == 0 && books.threads >= 1, "{books:?}"),
         Err(error) => skip(error),
     }
 }

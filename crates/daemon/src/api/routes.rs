@@ -12,6 +12,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
+use percent_encoding::percent_decode_str;
 use qfabric_linux::clock;
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::timeline::Timeline;
@@ -92,6 +93,7 @@ pub(crate) fn router(context: Context) -> Router {
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
         // After the layer: the time limit does not hold for them.
         .merge(contracts::routes::routes(joint))
+        .layer(middleware::from_fn(only_text))
         .with_state(context)
 }
 
@@ -102,6 +104,14 @@ pub(crate) fn metrics_router(context: Context) -> Router {
         .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
         .with_state(context)
+}
+
+/// Refuses a path whose escapes do not give UTF-8. The framework would answer with a text that is no [`Problem`].
+async fn only_text(request: Request, next: Next) -> Response {
+    match percent_decode_str(request.uri().path()).decode_utf8() {
+        Ok(_) => next.run(request).await,
+        Err(_) => Refused(problem::no_such_path(request.uri().path())).into_response(),
+    }
 }
 
 /// A body that arrives too slowly, or an answer that takes too long, ends with a refusal.
