@@ -1,4 +1,4 @@
-//! `make deb`: Debian packages and the Python wheel, into `out/packages`. Debian's own tools (debhelper) make the
+//! `make deb`: Debian packages and the Python wheel. Debian's own tools (debhelper) make the
 //! packages from a finished installation, so that maintainer scripts and dependencies follow Debian's rules.
 
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use xshell::{Shell, cmd};
 use crate::tools::{python_tool, target};
 use crate::{install, setup};
 
-/// Folder of the results.
-const PACKAGES: &str = "out/packages";
-
 #[derive(Args)]
 pub(crate) struct Options {
     /// Added to the version, such as `+1`: apt upgrades only to a larger version
     #[arg(long, default_value = "")]
     suffix: String,
+    /// Folder of the results; earlier packages in it are replaced
+    #[arg(long, default_value = "out/packages")]
+    out: PathBuf,
     /// Leave out the Python wheel
     #[arg(long)]
     no_wheel: bool,
@@ -33,7 +33,7 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> Result<()> {
     let version = format!("{}{}", env!("CARGO_PKG_VERSION"), options.suffix);
     let source = target(sh)?.join("deb").join(format!("qfabric-{version}"));
     stage(sh, &source, &version)?;
-    let packages = packages(sh, &source)?;
+    let packages = packages(sh, &source, &options.out)?;
     if options.lint {
         let packages = &packages;
         cmd!(sh, "lintian --allow-root --fail-on error --tag-display-limit 0 {packages...}").run()?;
@@ -41,7 +41,7 @@ pub(crate) fn run(sh: &Shell, options: &Options) -> Result<()> {
     for package in packages {
         println!("{}", package.display());
     }
-    if options.no_wheel { Ok(()) } else { wheel(sh) }
+    if options.no_wheel { Ok(()) } else { wheel(sh, &options.out) }
 }
 
 /// Makes a source folder for dpkg-buildpackage: Debian's files, and what `make install` would install.
@@ -65,10 +65,11 @@ fn changelog(control: &str, version: &str, date: &str) -> Result<String> {
     Ok(format!("qfabric ({version}) unstable; urgency=medium\n\n{text}\n\n -- {maintainer}  {date}\n"))
 }
 
-/// Makes the packages; returns their paths in [`PACKAGES`].
-fn packages(sh: &Shell, source: &Path) -> Result<Vec<PathBuf>> {
+/// Makes the packages; returns their paths in `out`.
+fn packages(sh: &Shell, source: &Path, out: &Path) -> Result<Vec<PathBuf>> {
     let folder = source.parent().context("the source lies in a folder")?;
-    for old in debs(sh, folder)? {
+    sh.create_dir(out)?;
+    for old in debs(sh, folder)?.into_iter().chain(debs(sh, out)?) {
         sh.remove_path(old)?;
     }
     let _source = sh.push_dir(source);
@@ -76,9 +77,8 @@ fn packages(sh: &Shell, source: &Path) -> Result<Vec<PathBuf>> {
     drop(_source);
     let made = debs(sh, folder)?;
     ensure!(!made.is_empty(), "dpkg-buildpackage left no package in {}", folder.display());
-    sh.create_dir(PACKAGES)?;
     let place = |from: PathBuf| {
-        let to = Path::new(PACKAGES).join(from.file_name().context("a package has a name")?);
+        let to = out.join(from.file_name().context("a package has a name")?);
         sh.copy_file(&from, &to)?;
         Ok(to)
     };
@@ -86,13 +86,16 @@ fn packages(sh: &Shell, source: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn debs(sh: &Shell, folder: &Path) -> Result<Vec<PathBuf>> {
-    let files = sh.read_dir(folder)?.into_iter();
-    Ok(files.filter(|file| file.extension().is_some_and(|end| end == "deb")).collect())
+    let ours = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with("qfabric") && name.ends_with(".deb")
+    };
+    Ok(sh.read_dir(folder)?.into_iter().filter(ours).collect())
 }
 
-fn wheel(sh: &Shell) -> Result<()> {
+fn wheel(sh: &Shell, out: &Path) -> Result<()> {
     let maturin = python_tool(sh, "maturin")?;
-    cmd!(sh, "{maturin} build --release --locked --strip -m bindings/python/Cargo.toml --out {PACKAGES}").run()?;
+    cmd!(sh, "{maturin} build --release --locked --strip -m bindings/python/Cargo.toml --out {out}").run()?;
     Ok(())
 }
 

@@ -499,7 +499,7 @@ pub(crate) mod tests {
                 let base = name.strip_suffix("_total").unwrap_or(name);
                 assert!(exported.contains(name) || rare.iter().any(|rare| rare == base), "{file} uses {name}");
             }
-            assert!(names(used).len() >= 6, "{file}");
+            assert!(names(used).len() >= 5, "{file}");
         }
     }
 
