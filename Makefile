@@ -1,10 +1,10 @@
-# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz, races, portable and vm-test; KERNELS, by
+# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz, deb, races, portable and vm-test; KERNELS, by
 # commas, chooses among the kernels of tests/vm/kernels.toml.
 XTASK = cargo run --quiet --locked --package xtask --
 ARGS ?=
 export KERNELS ?=
 
-.PHONY: setup test vm-test demo lint bench fuzz races docs man install rooms portable
+.PHONY: setup test vm-test demo lint bench fuzz races docs man install deb rooms portable
 setup:   ; @$(XTASK) setup
 test:    ; @$(XTASK) test
 vm-test: ; @$(XTASK) vm test $(ARGS)
@@ -16,5 +16,6 @@ races:   ; @$(XTASK) races $(ARGS)
 docs:    ; @$(XTASK) docs
 man:     ; @$(XTASK) man
 install: ; @$(XTASK) install
+deb:     ; @$(XTASK) deb $(ARGS)
 rooms:   ; @$(XTASK) rooms
 portable: ; @$(XTASK) portable $(ARGS)

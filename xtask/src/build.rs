@@ -1,5 +1,7 @@
 //! Builds that need the program: the demo, its man pages and completions.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
@@ -28,18 +30,22 @@ pub(crate) fn demo(sh: &Shell, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Writes man pages and completions from the definition of the command line; returns their folder.
-pub(crate) fn man(sh: &Shell) -> Result<String> {
+/// Builds the program, and writes its man pages and completions; returns their folder.
+pub(crate) fn man(sh: &Shell) -> Result<PathBuf> {
     cmd!(sh, "cargo build --locked -p qfabric-cli").run()?;
-    let target = target(sh)?;
-    let (program, folder) = (target.join("debug/qfabric"), target.join("man"));
+    pages(sh, &target(sh)?.join("debug/qfabric"))
+}
+
+/// Writes man pages and completions from the definition of the program's command line; returns their folder.
+pub(crate) fn pages(sh: &Shell, program: &Path) -> Result<PathBuf> {
+    let folder = target(sh)?.join("man");
     sh.create_dir(&folder)?;
     cmd!(sh, "{program} generate man {folder}").run()?;
     for (shell, file) in [("bash", "qfabric.bash"), ("zsh", "_qfabric"), ("fish", "qfabric.fish")] {
         let text = cmd!(sh, "{program} generate completions {shell}").quiet().read()?;
         sh.write_file(folder.join(file), text + "\n")?;
     }
-    Ok(folder.display().to_string())
+    Ok(folder)
 }
 
 #[cfg(test)]

@@ -10,10 +10,21 @@ use crate::tools::target;
 
 /// Builds with optimisation and installs everything.
 pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
+    build(sh)?;
+    place_all(sh, prefix, destdir)
+}
+
+/// Builds the programs and the library with optimisation.
+pub(crate) fn build(sh: &Shell) -> Result<()> {
     cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-conference -p qfabric-ffi")
         .run()?;
-    let man = PathBuf::from(build::man(sh)?);
+    Ok(())
+}
+
+/// Installs what [`build`] has built.
+pub(crate) fn place_all(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
     let release = target(sh)?.join("release");
+    let man = build::pages(sh, &release.join("qfabric"))?;
     let under = |path: &str| PathBuf::from(format!("{destdir}{prefix}/{path}"));
 
     for program in ["qfabric", "qfabric-player", "qfabric-conference"] {
@@ -44,6 +55,8 @@ fn service(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
     let folder = format!("{destdir}{prefix}/lib/systemd/system");
     sh.create_dir(&folder)?;
     sh.write_file(format!("{folder}/qfabric.service"), unit)?;
+    let users = PathBuf::from(format!("{destdir}{prefix}/lib/sysusers.d/qfabric.conf"));
+    place(sh, "644", Path::new("packaging/qfabric.sysusers"), &users)?;
     let config = PathBuf::from(format!("{destdir}/etc/qfabric/daemon.toml"));
     if sh.path_exists(&config) {
         println!("kept {}", config.display());

@@ -4,6 +4,7 @@
 mod bench;
 mod build;
 mod check;
+mod deb;
 mod docs;
 mod failures;
 mod fuzz;
@@ -77,6 +78,8 @@ enum Job {
         #[arg(long, env = "DESTDIR", default_value = "")]
         destdir: String,
     },
+    /// Build Debian packages and the Python wheel into out/packages
+    Deb(deb::Options),
     /// Check the rooms without C libraries for another machine
     Portable(portable::Options),
     /// Print the real dependencies between rooms
@@ -130,8 +133,9 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Fuzz(options) => fuzz::run(&sh, root, &options),
         Job::Races(options) => races::run(&sh, root, &options),
         Job::Docs => docs::run(&sh),
-        Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {folder}")),
+        Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {}", folder.display())),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),
+        Job::Deb(options) => deb::run(&sh, &options),
         Job::Portable(options) => portable::run(&sh, &options),
         Job::Rooms => rooms::print(root),
         Job::Vm(job) => return vm::run(&sh, root, job),

@@ -39,9 +39,25 @@ const NEEDS: [Need; 19] = [
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
+/// What only `make deb` needs.
+const PACKAGING: [Need; 2] = [
+    Need { package: "dpkg-dev", why: "builds Debian packages", is_met: |sh| works(sh, "dpkg-buildpackage --version") },
+    Need { package: "debhelper", why: "follows Debian's rules for packages", is_met: |sh| works(sh, "which dh") },
+];
+
 /// Installs the missing packages and prints them.
 pub(crate) fn run(sh: &Shell) -> Result<()> {
-    let missing: Vec<_> = NEEDS.iter().filter(|need| !(need.is_met)(sh)).collect();
+    meet(sh, &NEEDS)
+}
+
+/// The same, with the packages that build Debian packages.
+pub(crate) fn for_packages(sh: &Shell) -> Result<()> {
+    run(sh)?;
+    meet(sh, &PACKAGING)
+}
+
+fn meet(sh: &Shell, needs: &[Need]) -> Result<()> {
+    let missing: Vec<_> = needs.iter().filter(|need| !(need.is_met)(sh)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -49,7 +65,7 @@ pub(crate) fn run(sh: &Shell) -> Result<()> {
         println!("missing: {} ({})", need.package, need.why);
     }
     install(sh, &missing.iter().map(|need| need.package).collect::<Vec<_>>())?;
-    match NEEDS.iter().find(|need| !(need.is_met)(sh)) {
+    match needs.iter().find(|need| !(need.is_met)(sh)) {
         Some(need) => bail!("{} is installed but cannot be used ({})", need.package, need.why),
         None => Ok(()),
     }

@@ -295,6 +295,8 @@ fn handling(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> fmt::Re
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use qfabric_types::api::DispatchTableStatus;
     use qfabric_types::api::energy::{ApplicationEnergy, DeviceEnergy, EnergyModel};
@@ -472,6 +474,42 @@ pub(crate) mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
+    }
+
+    /// The names of metrics in a text: `qfabric_…`, as rules and dashboards use them.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        words.filter(|word| word.starts_with("qfabric_")).collect()
+    }
+
+    #[test]
+    fn rules_and_dashboard_use_metrics_that_exist() {
+        let (ecalls, joint) = (EcallsReport::default(), ContractsReport::default());
+        let text = text(report(), ecalls, Vec::new(), Some(Default::default()), joint, None);
+        let exported = names(&text);
+        // These have rows only with an interface or a meter.
+        let rare = net::INTERFACE.iter().map(|m| m.name).chain(net::STREAM.iter().map(|m| m.name));
+        let rare: Vec<_> = rare.chain(["energy_device_watts"]).map(|name| format!("qfabric_{name}")).collect();
+        for (file, used) in [
+            ("qfabric.rules.yml", include_str!("../../../packaging/prometheus/qfabric.rules.yml")),
+            ("qfabric.test.yml", include_str!("../../../packaging/prometheus/qfabric.test.yml")),
+            ("qfabric.json", include_str!("../../../packaging/grafana/qfabric.json")),
+        ] {
+            for name in names(used) {
+                let base = name.strip_suffix("_total").unwrap_or(name);
+                assert!(exported.contains(name) || rare.iter().any(|rare| rare == base), "{file} uses {name}");
+            }
+            assert!(names(used).len() >= 5, "{file}");
+        }
+    }
+
+    #[test]
+    fn the_dashboard_is_json_with_a_query_in_every_panel() {
+        let text = include_str!("../../../packaging/grafana/qfabric.json");
+        let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row");
+        let queries = panels.map(|panel| panel["targets"].as_array().unwrap().len());
+        assert!(queries.inspect(|queries| assert!(*queries > 0)).count() >= 12);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub enum DaemonError {
     /// keep its promises.
     #[error(
         "CAP_SYS_NICE is missing, so no reservation is possible; start the service as root or with its systemd unit, \
-         or grant the capability once: \
-         setcap cap_sys_nice,cap_perfmon,cap_ipc_lock,cap_sys_ptrace,cap_bpf,cap_net_admin,cap_kill+ep {}",
+         or grant the capabilities of the unit once: setcap {} {}",
+        capability::setcap_argument(),
         program.display()
     )]
     NoCapability {

@@ -4,17 +4,10 @@
 use std::path::PathBuf;
 
 use qfabric_client::Client;
+use qfabric_linux::capability::SERVICE;
 use qfabric_linux::doctor::{Finding, State};
 use qfabric_types::api::HostStatus;
 use rustix::thread::CapabilitySet;
-
-/// Capabilities that the daemon uses for its users, by the names of their findings.
-const RIGHTS: [(&str, CapabilitySet); 4] = [
-    ("cap_sys_nice", CapabilitySet::SYS_NICE),
-    ("cap_ipc_lock", CapabilitySet::IPC_LOCK),
-    ("cap_perfmon", CapabilitySet::PERFMON),
-    ("cap_bpf", CapabilitySet::BPF),
-];
 
 /// A daemon that answered.
 pub(super) struct Served {
@@ -80,9 +73,9 @@ impl Served {
                 let (there, all) = self.services.filter(|(there, _)| *there > 0)?;
                 Some(format!("the daemon installs handlers in the kernel; {there} of {all} services are available"))
             }
-            _ => RIGHTS
+            _ => SERVICE
                 .iter()
-                .find(|(right, set)| *right == name && holds(set))
+                .find(|(right, set, _)| *right == name && holds(set))
                 .map(|_| "you do not have it and do not need it: the daemon has it".to_owned()),
         }
     }

@@ -310,23 +310,18 @@ fn root_domain() -> Finding {
     }
 }
 
-/// The capabilities of this program.
+/// The capabilities of this program. `setcap` replaces all capabilities of a file, so one command names them all; it
+/// stands at the first.
 pub(super) fn rights() -> Vec<Finding> {
-    let table = [
-        ("cap_sys_nice", CapabilitySet::SYS_NICE, "reservations"),
-        ("cap_ipc_lock", CapabilitySet::IPC_LOCK, "locked memory, without page faults"),
-        ("cap_perfmon", CapabilitySet::PERFMON, "exact observation of programs of other users"),
-        ("cap_bpf", CapabilitySet::BPF, "handlers and schedulers in the kernel"),
-    ];
+    let all = format!("use the systemd unit, or run setcap {} PROGRAM", capability::setcap_argument());
+    let first = capability::SERVICE[0].0;
     let finding =
-        |(name, capability, use_of_it): (&'static str, CapabilitySet, &str)| match capability::held(capability) {
-            true => Finding::ok(name, format!("held; used for {use_of_it}")),
-            false => Finding::new(name, State::Missing, format!("not held; needed for {use_of_it}")).fix(format!(
-                "run setcap {name}+ep on the program, or set AmbientCapabilities={} in its unit",
-                name.to_uppercase()
-            )),
+        |(name, set, used_for): (&'static str, CapabilitySet, &str)| match capability::held(set) {
+            true => Finding::ok(name, format!("held; used for {used_for}")),
+            false => Finding::new(name, State::Missing, format!("not held; needed for {used_for}"))
+                .fix(if name == first { all.clone() } else { format!("see {first}") }),
         };
-    table.into_iter().map(finding).collect()
+    capability::SERVICE.map(finding).into()
 }
 
 #[cfg(test)]
