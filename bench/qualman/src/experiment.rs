@@ -35,6 +35,10 @@ pub(crate) enum Experiment {
     Cpu1,
     #[serde(rename = "cpu-2")]
     Cpu2,
+    #[serde(rename = "mpeg-1")]
+    Mpeg1,
+    #[serde(rename = "mpeg-2")]
+    Mpeg2,
     #[serde(rename = "comm-1")]
     Comm1,
     #[serde(rename = "comm-2")]
@@ -51,7 +55,9 @@ pub(crate) struct StreamPlan {
     pub share: f64,
     /// The same for its sender on another host.
     pub sender_share: f64,
-    /// Bytes of a frame between hosts.
+    /// CPU share of the decoder of compressed frames behind the receiver; zero: frames are not compressed.
+    pub decoder_share: f64,
+    /// Bytes of a frame between hosts; of the largest one if they are compressed.
     pub bytes: u32,
     /// Time from when a frame is due until it is shown; zero: it is shown when it comes.
     pub play_out: Nanos,
@@ -59,11 +65,16 @@ pub(crate) struct StreamPlan {
 
 impl StreamPlan {
     const fn new(name: &'static str, frames_per_second: f64, share: f64) -> StreamPlan {
-        StreamPlan { name, frames_per_second, share, sender_share: 0.0, bytes: 0, play_out: Nanos::ZERO }
+        let (sender_share, decoder_share, bytes, play_out) = (0.0, 0.0, 0, Nanos::ZERO);
+        StreamPlan { name, frames_per_second, share, sender_share, decoder_share, bytes, play_out }
     }
 
     const fn sent(self, sender_share: f64, bytes: u32) -> StreamPlan {
         StreamPlan { sender_share, bytes, ..self }
+    }
+
+    const fn decoded(self, decoder_share: f64) -> StreamPlan {
+        StreamPlan { decoder_share, ..self }
     }
 
     const fn shown_after(self, play_out: Nanos) -> StreamPlan {
@@ -83,6 +94,9 @@ impl StreamPlan {
     }
 }
 
+/// Bytes of the largest compressed frame that is sent, with its stamp; those of the clip have at most 65 kB.
+const MOST_COMPRESSED: u32 = 70_000;
+
 /// Headers, and room for retransmissions and peaks: the paper adds a fifth for the mean and more for the peak (§6.3).
 #[cfg(feature = "hosts")]
 const OVERHEAD: f64 = 1.5;
@@ -93,6 +107,10 @@ impl StreamPlan {
         Share::from_f64(self.sender_share)
     }
 
+    pub(crate) fn decoder_share(&self) -> Share {
+        Share::from_f64(self.decoder_share)
+    }
+
     /// The rate to reserve, with all headers.
     pub(crate) fn rate(&self) -> BitRate {
         BitRate::new((8.0 * f64::from(self.bytes) * self.frames_per_second * OVERHEAD) as u64)
@@ -100,14 +118,23 @@ impl StreamPlan {
 }
 
 impl Experiment {
-    pub(crate) const ALL: [Experiment; 5] =
-        [Experiment::Cpu1, Experiment::Cpu2, Experiment::Comm1, Experiment::Comm2, Experiment::Lip];
+    pub(crate) const ALL: [Experiment; 7] = [
+        Experiment::Cpu1,
+        Experiment::Cpu2,
+        Experiment::Mpeg1,
+        Experiment::Mpeg2,
+        Experiment::Comm1,
+        Experiment::Comm2,
+        Experiment::Lip,
+    ];
 
     /// The word of `--only`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Experiment::Cpu1 => "cpu-1",
             Experiment::Cpu2 => "cpu-2",
+            Experiment::Mpeg1 => "mpeg-1",
+            Experiment::Mpeg2 => "mpeg-2",
             Experiment::Comm1 => "comm-1",
             Experiment::Comm2 => "comm-2",
             Experiment::Lip => "lip",
@@ -118,6 +145,10 @@ impl Experiment {
         match self {
             Experiment::Cpu1 => "CPU-1 and CPU-MEM-1: one player (Figure 12 a/b, Table 6)",
             Experiment::Cpu2 => "CPU-2 and CPU-MEM-2: two players (Figure 12 c/d, Table 6)",
+            Experiment::Mpeg1 => {
+                "CPU-MEM-COMM-1: compressed frames over METP into a decoder, two hosts (Figure 13 a/b, Table 6)"
+            }
+            Experiment::Mpeg2 => "CPU-MEM-COMM-2: two such streams, two hosts (Figure 13 c/d, Table 6)",
             Experiment::Comm1 => "CPU-COMM-1: frames of 200 kB over METP, two hosts (Figure 14 a/b)",
             Experiment::Comm2 => "CPU-COMM-2: two streams of 200 kB over METP, two hosts (Figure 14 c/d)",
             Experiment::Lip => "Lip synchronization: sound and picture over METP, two hosts (Figure 15)",
@@ -126,7 +157,13 @@ impl Experiment {
 
     /// Whether it needs two hosts.
     pub(crate) fn is_of_two_hosts(self) -> bool {
-        matches!(self, Experiment::Comm1 | Experiment::Comm2 | Experiment::Lip)
+        !matches!(self, Experiment::Cpu1 | Experiment::Cpu2)
+    }
+
+    /// Whether its frames are compressed and decoded behind the link.
+    #[cfg(feature = "hosts")]
+    pub(crate) fn is_decoded(self) -> bool {
+        self.streams().iter().any(|plan| plan.decoder_share > 0.0)
     }
 
     /// Rates and CPU shares are those of the paper; the two streams of lip synchronization are picture, then sound.
@@ -134,6 +171,12 @@ impl Experiment {
         const PLAY_OUT: Nanos = Nanos::from_millis(200);
         const CPU_1: [StreamPlan; 1] = [StreamPlan::new("10 fps", 10.0, 0.7)];
         const CPU_2: [StreamPlan; 2] = [StreamPlan::new("8 fps", 8.0, 0.6), StreamPlan::new("4 fps", 4.0, 0.3)];
+        // Of the paper's share of the client (80 %, 60 % and 30 %), 10 % are the receiver's and the rest the decoder's.
+        const MPEG_1: [StreamPlan; 1] = [StreamPlan::new("10 fps", 10.0, 0.1).sent(0.4, MOST_COMPRESSED).decoded(0.7)];
+        const MPEG_2: [StreamPlan; 2] = [
+            StreamPlan::new("6 fps", 6.0, 0.1).sent(0.24, MOST_COMPRESSED).decoded(0.5),
+            StreamPlan::new("3 fps", 3.0, 0.1).sent(0.12, MOST_COMPRESSED).decoded(0.2),
+        ];
         const COMM_1: [StreamPlan; 1] = [StreamPlan::new("10 fps", 10.0, 0.4).sent(0.3, 200_000)];
         const COMM_2: [StreamPlan; 2] = [COMM_1[0], StreamPlan::new("5 fps", 5.0, 0.2).sent(0.15, 200_000)];
         const LIP: [StreamPlan; 2] = [
@@ -143,6 +186,8 @@ impl Experiment {
         match self {
             Experiment::Cpu1 => &CPU_1,
             Experiment::Cpu2 => &CPU_2,
+            Experiment::Mpeg1 => &MPEG_1,
+            Experiment::Mpeg2 => &MPEG_2,
             Experiment::Comm1 => &COMM_1,
             Experiment::Comm2 => &COMM_2,
             Experiment::Lip => &LIP,
@@ -166,7 +211,8 @@ impl Experiment {
             (Experiment::Cpu2, Reserved::Nothing) => &[136.41, 72.32],
             (Experiment::Cpu2, Reserved::Cpu) => &[19.30, 5.49],
             (Experiment::Cpu2, Reserved::CpuMemory) => &[8.42, 2.40],
-            (Experiment::Comm1, Reserved::Everything) => &[6.06],
+            (Experiment::Mpeg1 | Experiment::Comm1, Reserved::Everything) => &[6.06],
+            (Experiment::Mpeg2, Reserved::Everything) => &[13.57, 20.01],
             _ => &[],
         }
     }

@@ -98,18 +98,28 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<Report> {
 struct Stage<'a> {
     options: &'a Options,
     background: usize,
-    /// Decoder and clip, if an experiment needs them.
+    /// Decoder and clip of the experiments on one host, if one is played.
     player: Option<(PathBuf, PathBuf)>,
+    /// The same for compressed frames over the link.
+    #[cfg(feature = "hosts")]
+    sent: Option<(PathBuf, PathBuf)>,
     folder: tempfile::TempDir,
 }
 
 impl Stage<'_> {
     fn new<'a>(options: &'a Options, experiments: &[Experiment], background: usize) -> Result<Stage<'a>> {
         let cache = || options.cache.clone().map_or_else(qfabric_demo::clips::cache_folder, Ok);
-        let player = || anyhow::Ok((children::find_player()?, clip::ensure(&cache()?)?));
-        let needed = experiments.iter().any(|experiment| !experiment.is_of_two_hosts());
-        let folder = tempfile::Builder::new().prefix("qfabric-qualman-").tempdir()?;
-        Ok(Stage { options, background, player: needed.then(player).transpose()?, folder })
+        let player = |clip| anyhow::Ok((children::find_player()?, clip::ensure(&cache()?, clip)?));
+        let is_needed = |is_user: fn(Experiment) -> bool| experiments.iter().any(|experiment| is_user(*experiment));
+        let files = is_needed(|experiment| !experiment.is_of_two_hosts());
+        Ok(Stage {
+            options,
+            background,
+            player: files.then(|| player(&clip::NOISY)).transpose()?,
+            #[cfg(feature = "hosts")]
+            sent: is_needed(Experiment::is_decoded).then(|| player(&clip::SENT)).transpose()?,
+            folder: tempfile::Builder::new().prefix("qfabric-qualman-").tempdir()?,
+        })
     }
 
     fn run(&self, experiment: Experiment, reserved: Reserved, frames: u32) -> Result<Played> {
@@ -133,6 +143,7 @@ impl Stage<'_> {
         let hosts = hosts::TwoHosts {
             player: &self.options.player,
             folder: self.folder.path(),
+            sent: self.sent.as_ref().map(|(decoder, clip)| (decoder.as_path(), clip.as_path())),
             background: self.background,
             seed: self.options.seed,
             stop: &self.options.stop,
@@ -149,7 +160,7 @@ impl Stage<'_> {
     }
 }
 
-/// One run; a failed run is named in the report, an interrupted one is left out.
+/// One run; a failed run is a row of the report, an interrupted one is left out.
 fn one(
     stage: &Stage,
     experiment: Experiment,
@@ -163,10 +174,10 @@ fn one(
         Ok(played) => {
             let steal = before.until(&Counters::read(&[])?).mean_steal();
             played.notes.iter().for_each(|note| report.note(note));
-            report.add(RunRow::new(experiment, reserved, run, &played.streams, steal));
+            report.add(RunRow::new(experiment, reserved, run, &played.streams, steal, played.disturbance));
         }
         Err(error) if error.is::<Interrupted>() => report.is_complete = false,
-        Err(error) => report.note(&format!("{} with {}: {error:#}", experiment.word(), reserved.title())),
+        Err(error) => report.add(RunRow::failed(experiment, reserved, run, format!("{error:#}"))),
     }
     Ok(())
 }
@@ -248,7 +259,7 @@ mod tests {
     #[test]
     fn words_select_experiments_and_unknown_words_are_named() {
         assert_eq!(selected(&["cpu-2".into()]).unwrap(), [Experiment::Cpu2]);
-        assert_eq!(selected(&[]).unwrap().len(), if cfg!(feature = "hosts") { 5 } else { 2 });
+        assert_eq!(selected(&[]).unwrap().len(), if cfg!(feature = "hosts") { 7 } else { 2 });
         let refusal = selected(&["cpu-9".into()]).unwrap_err().to_string();
         assert!(refusal.contains("cpu-9") && refusal.contains("cpu-1"), "{refusal}");
     }

@@ -1,7 +1,6 @@
 //! The numbers of §7: intra-frame times, average jitter, frames beyond one period.
 
 use serde::Serialize;
-use statrs::statistics::{Data, Max, Median, Min};
 
 /// Frames at the start of a run that count in no number: caches and the decoder are cold.
 pub(crate) const WARM_UP: usize = 10;
@@ -96,29 +95,6 @@ impl Skew {
     }
 }
 
-/// Median, least and most of one number over the runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub median: f64,
-    pub least: f64,
-    pub most: f64,
-}
-
-impl Spread {
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
-        let values: Vec<f64> = values.into_iter().collect();
-        let any = !values.is_empty();
-        let values = Data::new(values);
-        any.then(|| Spread { median: values.median(), least: values.min(), most: values.max() })
-    }
-
-    /// `median (least to most)`, with this number of decimals.
-    pub(crate) fn text(&self, decimals: usize) -> String {
-        let [median, least, most] = [self.median, self.least, self.most].map(|value| format!("{value:.decimals$}"));
-        if least == most { median } else { format!("{median} ({least} to {most})") }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,12 +142,5 @@ mod tests {
         assert!([skew.mean_ms, skew.largest_ms].iter().all(|ms| (ms.unwrap() - 3.0).abs() < 1e-6));
         assert_eq!(Skew::of(&stream(100.0, 20, 220.0, 99), &sound).within_10_ms, 0.0);
         assert_eq!(Skew::of(&stream(100.0, 20, 200.0, 99), &StreamTimes::default()).missing, 10);
-    }
-
-    #[test]
-    fn a_spread_names_least_and_most() {
-        assert_eq!(Spread::of([3.0, 1.0, 2.0]).unwrap().text(1), "2.0 (1.0 to 3.0)");
-        assert_eq!(Spread::of([2.0, 2.0]).unwrap().text(0), "2");
-        assert_eq!(Spread::of([]), None);
     }
 }

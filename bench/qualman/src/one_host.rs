@@ -43,6 +43,8 @@ pub(crate) struct Played {
     pub streams: Vec<StreamTimes>,
     /// What could be reserved only partly, and why.
     pub notes: Vec<String>,
+    /// Why the run does not count, if it does not.
+    pub disturbance: Option<String>,
 }
 
 impl OneHost<'_> {
@@ -74,7 +76,7 @@ impl OneHost<'_> {
         self.wait(&mut players, end, background)?;
         let times = |(at, plan)| self.times(at, plan, start, seconds);
         let streams = streams.iter().enumerate().map(times).collect::<Result<_>>()?;
-        Ok(Played { streams, notes })
+        Ok(Played { streams, notes, disturbance: None })
     }
 
     fn spawn(&self, at: usize, plan: &StreamPlan, seconds: f64) -> Result<ChildGuard> {

@@ -35,6 +35,9 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     register_letters();
     for experiment in report.experiments() {
         let rows = panels(report, experiment);
+        if rows.is_empty() {
+            continue;
+        }
         let size = size(&rows);
         let path = |extension: &str| folder.join(format!("qualman-{}.{extension}", experiment.word()));
         let failed = |error: &dyn std::fmt::Display| anyhow!("cannot draw {}: {error}", path("*").display());

@@ -1,10 +1,13 @@
 //! The report: a table for each experiment, the goals, and JSON.
 
 use comfy_table::{Table, presets};
+use qfabric_demo::disturbance::MOST_STEAL;
+use qfabric_demo::verdict::State;
+use qfabric_netlab::Spread;
 use serde::Serialize;
 
 use crate::experiment::{Experiment, Reserved};
-use crate::measure::{Jitter, Skew, Spread, StreamTimes};
+use crate::measure::{Jitter, Skew, StreamTimes};
 use crate::{FRAMES, Options};
 
 /// All runs, and what they show.
@@ -32,7 +35,12 @@ pub(crate) struct RunRow {
     pub run: u32,
     /// CPU time that the hypervisor took, as a fraction of all.
     pub steal: f64,
+    /// Empty if the run failed.
     pub streams: Vec<StreamRow>,
+    /// Why the run counts in no goal: something else took CPU time or packets.
+    pub disturbance: Option<String>,
+    /// Why the run has no numbers. A goal whose run failed is missed.
+    pub failure: Option<String>,
     /// Of lip synchronization only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skew: Option<Skew>,
@@ -54,7 +62,45 @@ pub(crate) struct StreamRow {
 struct Goal {
     goal: String,
     measured: String,
+    /// `held`, `missed`, or `disturbed`: no verdict.
+    state: State,
+    /// Why there is no verdict, or which run failed.
+    reason: Option<String>,
     is_reached: bool,
+}
+
+impl Goal {
+    /// `is_held`: of the runs that count; `None` without one.
+    fn judge(
+        report: &Report,
+        of: (Experiment, Reserved),
+        goal: String,
+        measured: String,
+        is_held: Option<bool>,
+    ) -> Goal {
+        let why = |why: fn(&RunRow) -> Option<&String>| report.all(of.0, of.1).find_map(why);
+        let failure = why(|run| run.failure.as_ref()).map(|why| format!("a run failed: {why}"));
+        let (state, reason) = match (failure, is_held) {
+            (Some(failure), _) => (State::Missed, Some(failure)),
+            (None, Some(true)) => (State::Held, None),
+            (None, Some(false)) => (State::Missed, None),
+            (None, None) => {
+                let why = why(|run| run.disturbance.as_ref()).map_or("not played", String::as_str);
+                (State::Disturbed, Some(format!("no run counts: {why}")))
+            }
+        };
+        Goal { goal, measured, state, reason, is_reached: state == State::Held }
+    }
+
+    fn line(&self) -> String {
+        let mark = match self.state {
+            State::Held => "✔",
+            State::Missed => "✘",
+            State::Disturbed => "–",
+        };
+        let reason = self.reason.as_ref().map_or(String::new(), |reason| format!("; {reason}"));
+        format!("{mark} {}: {}{reason}\n", self.goal, self.measured)
+    }
 }
 
 impl RunRow {
@@ -64,6 +110,7 @@ impl RunRow {
         run: u32,
         streams: &[StreamTimes],
         steal: f64,
+        disturbance: Option<String>,
     ) -> RunRow {
         let row = |(times, plan): (&StreamTimes, &crate::experiment::StreamPlan)| StreamRow {
             stream: plan.title(),
@@ -76,7 +123,30 @@ impl RunRow {
             _ => None,
         };
         let streams = streams.iter().zip(experiment.streams()).map(row).collect();
-        RunRow { experiment, reserved, run, steal, streams, skew }
+        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+        let stolen = || format!("the hypervisor took {}, of at most {}", percent(steal), percent(MOST_STEAL));
+        let disturbance = disturbance.or_else(|| (steal > MOST_STEAL).then(stolen));
+        RunRow { experiment, reserved, run, steal, streams, disturbance, failure: None, skew }
+    }
+
+    /// A run without numbers.
+    pub(crate) fn failed(experiment: Experiment, reserved: Reserved, run: u32, why: String) -> RunRow {
+        let (streams, failure) = (Vec::new(), Some(why));
+        RunRow { experiment, reserved, run, steal: 0.0, streams, disturbance: None, failure, skew: None }
+    }
+
+    fn counts(&self) -> bool {
+        self.failure.is_none() && self.disturbance.is_none()
+    }
+
+    /// What the reader has to know of a run that does not count.
+    fn line(&self) -> Option<String> {
+        let (mark, what, why) = match (&self.failure, &self.disturbance) {
+            (Some(why), _) => ("✘", "failed", why),
+            (None, Some(why)) => ("–", "is disturbed and does not count", why),
+            (None, None) => return None,
+        };
+        Some(format!("{mark} Run {}, reserved {}, {what}: {why}\n", self.run + 1, self.reserved.title()))
     }
 }
 
@@ -114,9 +184,14 @@ impl Report {
         Experiment::ALL.into_iter().filter(has_runs).collect()
     }
 
-    /// One stream in all runs of an experiment under one reservation.
+    /// All runs of an experiment under one reservation.
+    fn all(&self, experiment: Experiment, reserved: Reserved) -> impl Iterator<Item = &RunRow> {
+        self.runs.iter().filter(move |run| run.experiment == experiment && run.reserved == reserved)
+    }
+
+    /// One stream in the runs that count.
     pub(crate) fn rows(&self, experiment: Experiment, reserved: Reserved, stream: usize) -> Vec<&StreamRow> {
-        let runs = self.runs.iter().filter(|run| run.experiment == experiment && run.reserved == reserved);
+        let runs = self.all(experiment, reserved).filter(|run| run.counts());
         runs.filter_map(|run| run.streams.get(stream)).collect()
     }
 
@@ -133,14 +208,12 @@ impl Report {
         for experiment in self.experiments() {
             text += &format!("\n{}\n{}\n", experiment.title(), self.table(experiment));
             text += &self.skew_text(experiment);
+            text.extend(self.runs.iter().filter(|run| run.experiment == experiment).filter_map(RunRow::line));
         }
         if !self.goals.is_empty() {
             text += "\n";
         }
-        for goal in &self.goals {
-            let mark = if goal.is_reached { "✔" } else { "✘" };
-            text += &format!("{mark} {}: {}\n", goal.goal, goal.measured);
-        }
+        text.extend(self.goals.iter().map(Goal::line));
         let steal = self.runs.iter().map(|run| run.steal).fold(0.0, f64::max);
         text += &format!("\nCPU time that the hypervisor took: at most {:.1} %.\n", steal * 100.0);
         self.notes.iter().for_each(|note| text += &format!("Note: {note}\n"));
@@ -149,7 +222,7 @@ impl Report {
 
     /// The skews of an experiment under one reservation.
     pub(crate) fn skews(&self, experiment: Experiment, reserved: Reserved) -> Vec<&Skew> {
-        let runs = self.runs.iter().filter(|run| run.experiment == experiment && run.reserved == reserved);
+        let runs = self.all(experiment, reserved).filter(|run| run.counts());
         runs.filter_map(|run| run.skew.as_ref()).collect()
     }
 
@@ -158,7 +231,7 @@ impl Report {
             let skews = self.skews(experiment, *reserved);
             let spread = |decimals, value: &dyn Fn(&Skew) -> Option<f64>| {
                 let spread = Spread::of(skews.iter().filter_map(|skew| value(skew)));
-                spread.map_or("–".to_owned(), |spread| spread.text(decimals))
+                spread.map_or("–".to_owned(), |spread| spread.text(rounded(decimals)))
             };
             (!skews.is_empty()).then(|| {
                 format!(
@@ -209,9 +282,14 @@ impl Report {
     }
 }
 
+/// Shows a number with this number of decimals.
+fn rounded(decimals: usize) -> impl Fn(f64) -> String {
+    move |value| format!("{value:.decimals$}")
+}
+
 fn spread(rows: &[&StreamRow], decimals: usize, value: impl Fn(&Jitter) -> Option<f64>) -> String {
     let values = rows.iter().filter_map(|row| value(&row.jitter));
-    Spread::of(values).map_or("–".to_owned(), |spread| spread.text(decimals))
+    Spread::of(values).map_or("–".to_owned(), |spread| spread.text(rounded(decimals)))
 }
 
 /// Table 6: no frame beyond one period with everything reserved, while the run beside it fails; the mean jitter is at
@@ -227,45 +305,49 @@ fn goals_of(report: &Report, experiment: Experiment) -> Vec<Goal> {
         (!counts.is_empty()).then(|| counts.iter().sum::<usize>())
     };
     let without = lost(Reserved::Nothing);
+    let shown = |lost: Option<usize>| lost.map_or("not measured".to_owned(), |lost| lost.to_string());
     let mut goals = Vec::new();
     for &reserved in experiment.reservations().iter().filter(|reserved| **reserved != Reserved::Nothing) {
-        let Some(with) = lost(reserved) else { continue };
+        if report.all(experiment, reserved).next().is_none() {
+            continue;
+        }
+        let with = lost(reserved);
         let (name, what) = (experiment.word(), reserved.title());
-        goals.push(Goal {
-            goal: format!("{name}, {what}: no frame beyond one period or missing, and some with nothing reserved"),
-            measured: format!("{with}, and {}", without.map_or("not measured".to_owned(), |lost| lost.to_string())),
-            is_reached: with == 0 && without.is_some_and(|lost| lost > 0),
-        });
+        let goal = format!("{name}, {what}: no frame beyond one period or missing, and some with nothing reserved");
+        let measured = format!("{}, and {}", shown(with), shown(without));
+        // Lost frames are a miss whatever the other side did; none is a success only beside a failure.
+        let is_held = with.and_then(|with| if with > 0 { Some(false) } else { without.map(|lost| lost > 0) });
+        goals.push(Goal::judge(report, (experiment, reserved), goal, measured, is_held));
         goals.extend(jitter_goals(report, experiment, reserved));
         goals.extend(skew_goal(report, experiment, reserved));
     }
     goals
 }
 
-/// The largest mean of all runs counts.
+/// The largest mean of all runs that count.
 fn jitter_goals(report: &Report, experiment: Experiment, reserved: Reserved) -> Vec<Goal> {
     let goal = |(at, paper): (usize, &f64)| {
         let means = report.rows(experiment, reserved, at).into_iter().filter_map(|row| row.jitter.mean_ms);
-        let spread = Spread::of(means)?;
+        let spread = Spread::of(means);
         let (name, what, stream) = (experiment.word(), reserved.title(), experiment.streams()[at].title());
-        Some(Goal {
-            goal: format!("{name}, {what}, {stream}: mean jitter at most {paper} ms in every run"),
-            measured: format!("{} ms", spread.text(2)),
-            is_reached: spread.most <= *paper,
-        })
+        let goal = format!("{name}, {what}, {stream}: mean jitter at most {paper} ms in every run");
+        let measured = spread.map_or("not measured".to_owned(), |spread| format!("{} ms", spread.text(rounded(2))));
+        Goal::judge(report, (experiment, reserved), goal, measured, spread.map(|spread| spread.most <= *paper))
     };
-    experiment.paper_ms(reserved).iter().enumerate().filter_map(goal).collect()
+    experiment.paper_ms(reserved).iter().enumerate().map(goal).collect()
 }
 
 /// The paper has 99.3 % within ±10 ms (§7.4); the worst run counts.
 fn skew_goal(report: &Report, experiment: Experiment, reserved: Reserved) -> Option<Goal> {
+    if experiment != Experiment::Lip {
+        return None;
+    }
     let skews = report.skews(experiment, reserved);
-    let spread = Spread::of(skews.iter().map(|skew| 100.0 * skew.within_10_ms))?;
-    Some(Goal {
-        goal: format!("{}, {}: 99 % of the pictures within ±10 ms of their sound", experiment.word(), reserved.title()),
-        measured: format!("{} %", spread.text(1)),
-        is_reached: spread.least >= 99.0,
-    })
+    let spread = Spread::of(skews.iter().map(|skew| 100.0 * skew.within_10_ms));
+    let goal =
+        format!("{}, {}: 99 % of the pictures within ±10 ms of their sound", experiment.word(), reserved.title());
+    let measured = spread.map_or("not measured".to_owned(), |spread| format!("{} %", spread.text(rounded(1))));
+    Some(Goal::judge(report, (experiment, reserved), goal, measured, spread.map(|spread| spread.least >= 99.0)))
 }
 
 #[cfg(test)]
@@ -275,7 +357,7 @@ mod tests {
     fn run(reserved: Reserved, gap: f64) -> RunRow {
         let ready = |number| (number, number as f64 * gap);
         let times = StreamTimes { period_ms: 100.0, due: 60, ready_ms: (0..60).map(ready).collect() };
-        RunRow::new(Experiment::Cpu1, reserved, 0, &[times], 0.01)
+        RunRow::new(Experiment::Cpu1, reserved, 0, &[times], 0.01, None)
     }
 
     #[test]
@@ -290,6 +372,36 @@ mod tests {
         assert_eq!(reached(&report), [true, true]);
         report.add(run(Reserved::Cpu, 220.0));
         assert_eq!(reached(&report), [false, false]);
+    }
+
+    #[test]
+    fn a_failed_run_is_a_missed_goal_and_a_disturbed_run_counts_in_none() {
+        let mut report = Report::new(&Options::example(), 60, 12, 2);
+        let states = |report: &Report| report.goals.iter().map(|goal| goal.state).collect::<Vec<_>>();
+        report.add(run(Reserved::Nothing, 250.0));
+        let stolen = |gap| {
+            let ready = (0..60).map(|number| (number, number as f64 * gap)).collect();
+            let times = StreamTimes { period_ms: 100.0, due: 60, ready_ms: ready };
+            RunRow::new(Experiment::Cpu1, Reserved::Cpu, 1, &[times], 0.4, None)
+        };
+        report.add(stolen(250.0));
+        assert_eq!(states(&report), [State::Disturbed, State::Disturbed]);
+        report.add(run(Reserved::Cpu, 101.0));
+        assert_eq!(states(&report), [State::Held, State::Held], "the disturbed run does not count");
+        report.add(RunRow::failed(Experiment::Cpu1, Reserved::Cpu, 2, "a player ended".to_owned()));
+        assert_eq!(states(&report), [State::Missed, State::Missed]);
+        let text = report.text();
+        for line in ["– Run 2, reserved CPU, is disturbed", "40.0 %", "✘ Run 3, reserved CPU, failed: a player ended"]
+        {
+            assert!(text.contains(line), "{text}");
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(
+            (&json["goals"][0]["state"], &json["runs"][3]["failure"]),
+            (&"missed".into(), &"a player ended".into())
+        );
+        report.add(RunRow::failed(Experiment::Lip, Reserved::Nothing, 0, "no link".to_owned()));
+        assert_eq!(report.goals.len(), 2, "a failure with nothing reserved is no failure of a reservation");
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! What METP wants to reach beside its rivals, with the measured values. Ratios are of the same round.
 
 use comfy_table::Table;
+use qfabric_netlab::Spread;
 use serde::Serialize;
 
 use crate::Experiment;
 use crate::engine::Engine;
-use crate::measure::{Measure, Summary, number};
+use crate::measure::{Measure, number};
 use crate::report::{self, Report};
 
 /// A goal, with the measured value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
     what: String,
-    measured: Option<Summary>,
+    measured: Option<Spread>,
     at_most: Option<f64>,
     at_least: Option<f64>,
     /// `None` if it was not measured.
@@ -20,12 +21,12 @@ pub(crate) struct Goal {
 }
 
 impl Goal {
-    fn at_most(what: String, measured: Option<Summary>, limit: f64) -> Goal {
+    fn at_most(what: String, measured: Option<Spread>, limit: f64) -> Goal {
         let met = measured.map(|measured| measured.median <= limit);
         Goal { what, measured, at_most: Some(limit), at_least: None, met }
     }
 
-    fn at_least(what: String, measured: Option<Summary>, limit: f64) -> Goal {
+    fn at_least(what: String, measured: Option<Spread>, limit: f64) -> Goal {
         let met = measured.map(|measured| measured.median >= limit);
         Goal { what, measured, at_most: None, at_least: Some(limit), met }
     }
@@ -68,11 +69,11 @@ fn best_rival(report: &Report) -> Option<(Engine, f64)> {
 }
 
 /// A number of one engine over another's, of the rounds in which both ran.
-fn ratio(report: &Report, one: Engine, other: Engine, number: fn(&Measure) -> Option<f64>) -> Option<Summary> {
+fn ratio(report: &Report, one: Engine, other: Engine, number: fn(&Measure) -> Option<f64>) -> Option<Spread> {
     let of = |engine| report.values(engine, number);
     let others = of(other);
     let in_round = |round: u32| others.iter().find(|(at, _)| *at == round).map(|(_, value)| *value);
-    Summary::of(of(one).into_iter().filter_map(|(round, value)| Some(value / in_round(round)?)))
+    Spread::of(of(one).into_iter().filter_map(|(round, value)| Some(value / in_round(round)?)))
 }
 
 pub(crate) fn table(goals: &[Goal]) -> Table {
@@ -81,7 +82,7 @@ pub(crate) fn table(goals: &[Goal]) -> Table {
         let limit = goal.at_most.map(|most| format!("≤ {}", number(most)));
         let limit = limit.or_else(|| goal.at_least.map(|least| format!("≥ {}", number(least))));
         let word = goal.met.map_or("not measured", |met| if met { "met" } else { "not met" });
-        let measured = goal.measured.map_or("–".to_owned(), |measured| measured.text());
+        let measured = goal.measured.map_or("–".to_owned(), |measured| measured.text(number));
         table.add_row([goal.what.clone(), measured, limit.unwrap_or_default(), word.to_owned()]);
     }
     table
@@ -95,8 +96,8 @@ mod tests {
     fn a_goal_without_a_figure_is_neither_met_nor_not() {
         let met = |measured| Goal::at_most(String::new(), measured, 1.0).met;
         assert_eq!(met(None), None);
-        assert_eq!(met(Summary::of([1.0])), Some(true));
-        assert_eq!(met(Summary::of([1.1])), Some(false));
-        assert_eq!(Goal::at_least(String::new(), Summary::of([0.9]), 0.9).met, Some(true));
+        assert_eq!(met(Spread::of([1.0])), Some(true));
+        assert_eq!(met(Spread::of([1.1])), Some(false));
+        assert_eq!(Goal::at_least(String::new(), Spread::of([0.9]), 0.9).met, Some(true));
     }
 }

@@ -22,7 +22,6 @@ mod realm;
 mod report;
 mod rounds;
 mod stamp;
-mod stolen;
 mod tcp;
 mod trial;
 

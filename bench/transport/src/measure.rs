@@ -1,7 +1,6 @@
-//! The numbers of one run, and of one number over all rounds.
+//! The numbers of one run.
 
 use serde::Serialize;
-use statrs::statistics::{Data, Max, Median, Min};
 
 use crate::place::LinkCounts;
 use crate::plan::Plan;
@@ -81,28 +80,6 @@ fn percentile(sorted: &[u64], part: f64) -> Option<u64> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// One number over all rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
-    pub median: f64,
-    pub least: f64,
-    pub most: f64,
-}
-
-impl Summary {
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Summary> {
-        let values: Vec<f64> = values.into_iter().collect();
-        let any = !values.is_empty();
-        let values = Data::new(values);
-        any.then(|| Summary { median: values.median(), least: values.min(), most: values.max() })
-    }
-
-    pub(crate) fn text(&self) -> String {
-        let [median, least, most] = [self.median, self.least, self.most].map(number);
-        if least == most { median } else { format!("{median} ({least} to {most})") }
-    }
-}
-
 /// Three digits, or whole numbers.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
@@ -141,10 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_of_all_rounds() {
-        let summary = Summary::of([3.0, 100.5, 2.0]);
-        assert_eq!(summary, Some(Summary { median: 3.0, least: 2.0, most: 100.5 }));
-        assert_eq!(summary.unwrap().text(), "3 (2 to 100)");
-        assert_eq!(Summary::of([]), None);
+    fn a_number_has_three_digits_or_is_whole() {
+        assert_eq!([3.0, 2.346, 23.46, 123.4].map(number), ["3", "2.35", "23.5", "123"]);
     }
 }

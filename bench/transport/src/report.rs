@@ -1,11 +1,12 @@
 //! The results: a table for people, JSON for programs. Medians of the rounds, with the smallest and largest value.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use qfabric_netlab::Spread;
 use serde::Serialize;
 
 use crate::engine::Engine;
 use crate::goals::{self, Goal};
-use crate::measure::{Measure, Summary, number};
+use crate::measure::{Measure, number};
 use crate::{Experiment, Options};
 
 /// A run that counts.
@@ -49,16 +50,16 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     beside_bps: Option<f64>,
     rounds: usize,
-    spread: Spread,
+    spread: Spreads,
 }
 
 /// Least and most of the rounds.
 #[derive(Clone, Debug, Serialize)]
-struct Spread {
-    in_time: Option<Summary>,
-    p50_ms: Option<Summary>,
-    p99_ms: Option<Summary>,
-    cpu_ms: Option<Summary>,
+struct Spreads {
+    in_time: Option<Spread>,
+    p50_ms: Option<Spread>,
+    p99_ms: Option<Spread>,
+    cpu_ms: Option<Spread>,
 }
 
 /// The results of a bench.
@@ -78,7 +79,7 @@ pub struct Report {
     rows: Vec<Row>,
     /// The largest p99 of the emulator's lateness in a run that counts.
     emulator_late_p99_ms: f64,
-    stolen_percent: Option<Summary>,
+    stolen_percent: Option<Spread>,
     pub(crate) missing: Vec<Missing>,
     /// Runs that were repeated, because the emulator was late, and runs that failed.
     pub(crate) invalid: Vec<String>,
@@ -112,7 +113,7 @@ impl Report {
         self.rows = self.engines.iter().filter_map(|engine| self.row(*engine)).collect();
         let late = self.records.iter().map(|record| record.measure.late_p99_ms);
         self.emulator_late_p99_ms = late.fold(0.0, f64::max);
-        self.stolen_percent = Summary::of(self.records.iter().map(|record| record.measure.stolen_percent));
+        self.stolen_percent = Spread::of(self.records.iter().map(|record| record.measure.stolen_percent));
         self.goals = goals::of(&self);
         self
     }
@@ -123,8 +124,8 @@ impl Report {
         records.filter_map(|record| Some((record.round, of(&record.measure)?))).collect()
     }
 
-    pub(crate) fn summary(&self, engine: Engine, of: impl Fn(&Measure) -> Option<f64>) -> Option<Summary> {
-        Summary::of(self.values(engine, of).into_iter().map(|(_, value)| value))
+    pub(crate) fn summary(&self, engine: Engine, of: impl Fn(&Measure) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.values(engine, of).into_iter().map(|(_, value)| value))
     }
 
     fn row(&self, engine: Engine) -> Option<Row> {
@@ -144,7 +145,7 @@ impl Report {
             mbit_per_s: optional(Measure::mbit_per_s).map(|summary| summary.median),
             beside_bps: optional(|m| m.beside_bps).map(|summary| summary.median),
             rounds: self.values(engine, |m| Some(m.in_time)).len(),
-            spread: Spread {
+            spread: Spreads {
                 in_time: optional(|m| Some(m.in_time)),
                 p50_ms: optional(|m| m.p50_ms),
                 p99_ms: optional(|m| m.p99_ms),
@@ -155,7 +156,7 @@ impl Report {
 
     /// The table, and what a reader must know beside it.
     pub fn text(&self) -> String {
-        let stolen = self.stolen_percent.map_or("–".to_owned(), |stolen| stolen.text());
+        let stolen = self.stolen_percent.map_or("–".to_owned(), |stolen| stolen.text(number));
         let mut text = format!(
             "{}\nMedians of the rounds (least to most). CPU time stolen: {stolen} %. Emulator late, p99: {} ms.\n\n{}\n\n",
             self.conditions,
@@ -192,7 +193,7 @@ impl Report {
         let names = ["engine"].into_iter().chain(columns.iter().map(|(name, _)| *name));
         let mut table = table(names.map(str::to_owned));
         for engine in self.engines.iter().filter(|engine| !self.values(**engine, |m| Some(m.in_time)).is_empty()) {
-            let cell = |of: Of| self.summary(*engine, of).map_or("–".into(), |summary| summary.text());
+            let cell = |of: Of| self.summary(*engine, of).map_or("–".into(), |summary| summary.text(number));
             table.add_row([engine.word()].into_iter().chain(columns.iter().map(|(_, of)| cell(*of))));
         }
         table

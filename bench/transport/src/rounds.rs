@@ -1,15 +1,16 @@
 //! Rounds in which all engines take turns, in random order.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use qfabric_types::RandomNumbers;
+use qfabric_linux::testing::stolen;
+use qfabric_types::{Nanos, RandomNumbers};
 
 use crate::engine::Engine;
 use crate::measure::Measure;
 use crate::place::Place;
 use crate::report::{Record, Report};
-use crate::stolen::Ticks;
 use crate::trial::{PORT, Stage};
 use crate::{Experiment, Options};
 
@@ -75,10 +76,16 @@ fn measure(stage: &Stage<'_>, engine: Engine, options: &Options, round: u32) -> 
     if let Some(link) = options.link.rate.mean().filter(|_| is_beside) {
         place.reserve(link, options.granted, PORT)?;
     }
-    let before = Ticks::read();
+    let (before, since) = (stolen(), Instant::now());
     let arrived = stage.run(&place, engine, is_beside)?;
-    let (stolen, link) = (before.stolen_percent(Ticks::read()), place.counts()?);
-    Ok((Measure::new(stage.plan, &arrived, &link, stolen), link.reasons))
+    let (taken, link) = (stolen_percent(stolen() - before, since.elapsed()), place.counts()?);
+    Ok((Measure::new(stage.plan, &arrived, &link, taken), link.reasons))
+}
+
+/// Time that the hypervisor took from all CPUs, in percent of their time.
+fn stolen_percent(stolen: Nanos, time: Duration) -> f64 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    100.0 * stolen.as_secs_f64() / (time.as_secs_f64() * cpus as f64).max(f64::MIN_POSITIVE)
 }
 
 /// Fisher and Yates.

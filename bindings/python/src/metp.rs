@@ -2,7 +2,7 @@
 //!
 //! Several threads may use a connection at the same time, so it is shared and not held by one of them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +26,9 @@ fn raised(error: Error) -> PyErr {
     match error {
         Error::Daemon(error) => python(*error),
         Error::Refused(_) | Error::Stranger { .. } => errors::refused(error.to_string(), &error.problem()),
-        Error::Option { .. } | Error::Address { .. } | Error::Realm(_) => value_error(error.problem()),
+        Error::Option { .. } | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => {
+            value_error(error.problem())
+        }
         Error::TimeOut { .. } => pyo3::exceptions::PyTimeoutError::new_err(error.to_string()),
         error => errors::Error::new_err(error.problem().to_string()),
     }
@@ -162,6 +164,11 @@ impl NativeMetp {
         let period = Nanos::new(time(period)?.as_nanos() as u64);
         let reserve = |role: &Role| role.connection().reserve(&client, interface, BitRate::new(rate), period, None);
         Ok(self.with(py, reserve)?.get())
+    }
+
+    fn record_delays(&self, py: Python<'_>, file: PathBuf, sizes: Vec<u64>) -> PyResult<()> {
+        let sizes: Vec<Bytes> = sizes.into_iter().map(Bytes::new).collect();
+        self.with(py, |role| role.connection().record_delays(&file, &sizes))
     }
 
     fn replace_carrier(&self, py: Python<'_>, address: &str, local: Option<String>, within: f64) -> PyResult<u32> {

@@ -37,6 +37,8 @@ def test_messages_arrive_in_both_directions_and_the_mode_is_switched(realm):
             client.replace_carrier(server.address)
             client.flush(20)
             assert client.statistics["delivered"] == 2
+            with pytest.raises(ValueError, match="qfabric net profile"):
+                client.record_delays(realm / "net-wall.json", [60_000])
             client.rebind("127.0.0.1:0", carrier=1)
             assert client.send(b"from another port") == 2 and accepted.receive(20).number == 2
             client.flush(20)

@@ -1,6 +1,7 @@
 //! A connection as the application uses it (§6.4): blocking calls, each with a time after which it returns.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use qfabric_types::{BitRate, Bytes};
 
 use crate::grant::RateGrant;
 use crate::handover::{Command, Event, Handover, Message, Reply, Submitted};
+use crate::recording::Recording;
 use crate::statistics::ConnectionStatistics;
 use crate::{End, Error};
 
@@ -125,6 +127,20 @@ impl Connection {
     /// The connection has ended.
     pub fn grant(&self, grant: Option<RateGrant>) -> Result<(), Error> {
         self.handover.command(Command::Grant(grant))
+    }
+
+    /// Keeps the stored profile of delays in `file` fresh by the messages of this side (QualMan §5.1.2), from now on and
+    /// while a rate is granted. `sizes`: the sizes for which the profile is renewed, such as the largest I, P and B frame;
+    /// a message counts for the smallest size that holds it, if it has three quarters of it. After each 100 messages of a
+    /// size, p50 and p99 of the last 1,000 stand in the profile for this size and the granted rate, and the shortest
+    /// round trip is the connection's own. Replaces an earlier call. [`ConnectionStatistics::renewals`] counts.
+    ///
+    /// # Errors
+    /// [`Error::Profile`]: no profile in the file. There are no sizes, or more than 16; the engine is streams; or the
+    /// connection has ended.
+    pub fn record_delays(&self, file: impl AsRef<Path>, sizes: &[Bytes]) -> Result<(), Error> {
+        let recording = Recording::start(file.as_ref(), sizes)?;
+        self.ask(PATIENCE, |reply| Command::Record(recording, reply))
     }
 
     /// Removes a carrier; what it had not brought yet is sent again over another one.

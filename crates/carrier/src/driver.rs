@@ -28,6 +28,7 @@ use crate::carrier::Sent;
 use crate::handover::{Event, Handover, Message, Submitted};
 use crate::options::{Options, Secured, nanos};
 use crate::quic::Authenticated;
+use crate::recording::{self, Recording};
 use crate::statistics::ConnectionStatistics;
 use carriers::Attached;
 use grants::Grants;
@@ -63,6 +64,7 @@ pub(crate) struct Driver {
     wanted_rate: BitRate,
     rate: BitRate,
     grants: Grants,
+    recording: Option<Recording>,
     is_delivering: bool,
     is_finishing: bool,
     ended: Option<(EndReason, Instant)>,
@@ -101,6 +103,7 @@ impl Driver {
             wanted_rate: options.rate,
             rate: options.rate,
             grants: Grants::default(),
+            recording: None,
             is_delivering: true,
             is_finishing: false,
             ended: None,
@@ -128,7 +131,11 @@ impl Driver {
         for attached in self.carriers.values_mut() {
             attached.carrier.close("the session has ended");
         }
-        let statistics = self.statistics();
+        let mut statistics = self.statistics();
+        if let Some(recording) = self.recording.take() {
+            let finished = tokio::task::spawn_blocking(|| recording.finish()).await;
+            (statistics.renewals, statistics.renewal_failure) = finished.unwrap_or_default();
+        }
         self.grants.release().await;
         self.handover.end(end, statistics);
     }
@@ -184,8 +191,13 @@ impl Driver {
                 Output::Skipped { first, count } => {
                     self.handover.report(Event::Skipped { first: first.get(), count });
                 }
-                Output::Outcome { number, kind, outcome } => {
-                    self.handover.report(Event::Outcome { number: number.get(), kind, outcome });
+                Output::Outcome { number, kind, size, first_sent, outcome } => {
+                    let number = number.get();
+                    if let Some(recording) = &self.recording {
+                        let sent = recording::Sent { number, size, first_sent, outcome };
+                        recording.note(now(), sent, self.session.min_rtt());
+                    }
+                    self.handover.report(Event::Outcome { number, kind, outcome });
                 }
                 Output::ModeChanged { mode, from } => {
                     self.handover.report(Event::ModeChanged { mode, from: from.get() });
@@ -231,6 +243,7 @@ impl Driver {
 
     fn statistics(&mut self) -> ConnectionStatistics {
         let granted = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor()?.granted());
+        let (renewals, renewal_failure) = self.recording.as_ref().map(Recording::written).unwrap_or_default();
         ConnectionStatistics {
             session: self.session.statistics(),
             carriers: self.carriers.values().map(Attached::statistics).collect(),
@@ -238,6 +251,8 @@ impl Driver {
             granted,
             revocations: self.grants.revocations(),
             dropped_events: 0,
+            renewals,
+            renewal_failure,
         }
     }
 }

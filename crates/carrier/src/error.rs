@@ -35,6 +35,9 @@ pub enum Error {
     /// No daemon reserves the rate.
     #[error(transparent)]
     Daemon(Box<qfabric_client::ClientError>),
+    /// The stored profile of delays cannot be used.
+    #[error(transparent)]
+    Profile(Box<qfabric_client::ClientError>),
     /// The time of a call is over; nothing was changed.
     #[error("{what} took longer than {} ms", within.as_millis())]
     TimeOut { what: &'static str, within: Duration },
@@ -64,6 +67,7 @@ impl Error {
             }
             Error::Handshake { .. } => ("handshake", "compare the certificates of both hosts"),
             Error::Stranger { .. } => ("stranger", "check the address, and `hosts` in access.toml"),
+            Error::Profile(_) => ("no_profile", "make a profile with `qfabric net profile HOST`"),
             Error::TimeOut { .. } => ("time_out", "try again, or allow more time"),
             Error::Ended(_) => ("ended", "open another connection"),
             Error::PlainUdp { .. } => ("plain_udp", "use certificates, addresses of loopback, or name the laboratory"),

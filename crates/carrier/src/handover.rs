@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::grant::RateGrant;
 use crate::quic::Revocation;
+use crate::recording::Recording;
 use crate::statistics::ConnectionStatistics;
 use crate::{End, Error};
 
@@ -96,6 +97,7 @@ pub(crate) enum Command {
     Rate(BitRate),
     TpduSize(u16, Reply<()>),
     Grant(Option<RateGrant>),
+    Record(Recording, Reply<()>),
     Attach { local: Option<SocketAddr>, peer: SocketAddr, reply: Reply<u32> },
     Detach(u32, Reply<()>),
     Select { send: u32, receive: u32, reply: Reply<()> },

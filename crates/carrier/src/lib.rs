@@ -21,6 +21,7 @@ mod plain;
 #[cfg(feature = "plain-streams")]
 pub mod plain_streams;
 mod quic;
+mod recording;
 mod reserve;
 mod runtime;
 mod server_connection;

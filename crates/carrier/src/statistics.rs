@@ -20,6 +20,10 @@ pub struct ConnectionStatistics {
     pub revocations: u64,
     /// Events that the application did not take in time.
     pub dropped_events: u64,
+    /// How often the messages renewed a point of the stored profile, see [`crate::Connection::record_delays`].
+    pub renewals: u64,
+    /// Why the profile is not renewed any more.
+    pub renewal_failure: Option<String>,
 }
 
 /// One carrier that is attached.

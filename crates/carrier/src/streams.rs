@@ -183,6 +183,7 @@ impl StreamDriver {
             Command::Attach { reply, .. } => answer(&reply, Err(only_metp("attach"))),
             Command::Detach(_, reply) => answer(&reply, Err(only_metp("detach"))),
             Command::Select { reply, .. } => answer(&reply, Err(only_metp("select"))),
+            Command::Record(_, reply) => answer(&reply, Err(only_metp("record_delays"))),
             Command::TpduSize(_, reply) => answer(&reply, Err(only_metp("tpdu_size"))),
         }
     }
@@ -318,6 +319,8 @@ impl StreamDriver {
             granted: self.carrier.governor().and_then(|governor| governor.granted()),
             revocations: self.grants.revocations(),
             dropped_events: 0,
+            renewals: 0,
+            renewal_failure: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use qfabric_carrier::{
     CarrierKind, ClientConnection, Engine, Error, Event, FrameKind, Laboratory, Mode, Options, Outcome, RateGrant,
     connect_plain,
 };
-use qfabric_types::{BitRate, Bytes};
+use qfabric_types::{BitRate, Bytes, DelayProfile, Nanos};
 
 fn options() -> Options {
     Options { rate: BitRate::new(100_000_000), ..Options::default() }
@@ -134,6 +134,42 @@ fn a_grant_replaces_congestion_control_until_it_is_taken_back() {
     client.grant(None).unwrap();
     assert_eq!(client.statistics().granted, None);
     finish(&client, &accepted);
+}
+
+fn write_profile(file: &std::path::Path) {
+    let (host, kernel, interface) = ("wall".to_owned(), "7.3".to_owned(), "lo".parse().unwrap());
+    let profile = DelayProfile { host, interface, kernel, min_rtt: Nanos::from_millis(900), points: Vec::new() };
+    std::fs::write(file, serde_json::to_vec(&profile).unwrap()).unwrap();
+}
+
+#[test]
+fn messages_under_a_granted_rate_renew_the_stored_profile_and_others_do_not() {
+    let realm = Realm::new();
+    let (_server, client, accepted) = realm.pair(&options());
+    let (file, sizes) = (realm.folder.path().join("net-wall.json"), [4_000, 20_000, 90_000].map(Bytes::new));
+    let missing = client.record_delays(&file, &sizes).unwrap_err();
+    assert!(missing.problem().next_step.contains("qfabric net profile"), "{missing}");
+    write_profile(&file);
+    assert!(client.record_delays(&file, &[]).unwrap_err().to_string().contains("1 to 16 sizes"));
+    client.record_delays(&file, &sizes).unwrap();
+    // 100 B frames without a grant.
+    send_all(&client, 0..150, None);
+    receive_all(&accepted, 0..150);
+    client.flush(PATIENCE).unwrap();
+    let rate = BitRate::new(40_000_000);
+    client.grant(Some(RateGrant::laboratory(rate))).unwrap();
+    assert_eq!((client.statistics().renewals, client.statistics().granted), (0, Some(rate)));
+    // 240 frames have 160 B frames of 3 to 4 kB and 60 P frames: the former renew their point once. I frames are too large.
+    send_all(&client, 150..390, None);
+    receive_all(&accepted, 150..390);
+    finish(&client, &accepted);
+    let statistics = client.statistics();
+    assert_eq!((statistics.renewals, statistics.renewal_failure), (1, None));
+    let profile: DelayProfile = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let [point] = &profile.points[..] else { panic!("{profile:?}") };
+    assert_eq!((point.message_bytes, point.rate_bps, point.arrived, point.lost), (sizes[0], rate, 100, 0));
+    assert!(point.p50 > Nanos::ZERO && point.p50 <= point.p99, "{point:?}");
+    assert!(Nanos::ZERO < profile.min_rtt && profile.min_rtt < Nanos::from_millis(900), "its own round trip");
 }
 
 #[test]

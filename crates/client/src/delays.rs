@@ -30,6 +30,8 @@ const LARGEST: u64 = 1 << 20;
 pub struct DelayRecorder {
     file: PathBuf,
     min_rtt: Nanos,
+    /// `min_rtt` is a measurement of this program, which belongs into the profile.
+    is_min_rtt_new: bool,
     renewal: DelayRenewal,
     /// Messages since the profile was written.
     new: usize,
@@ -41,11 +43,19 @@ impl DelayRecorder {
     pub fn open(file: impl AsRef<Path>, message: Bytes, rate: BitRate) -> Result<DelayRecorder, ClientError> {
         let file = file.as_ref().to_owned();
         let min_rtt = read(&file)?.min_rtt;
-        Ok(DelayRecorder { file, min_rtt, renewal: DelayRenewal::new(message, rate), new: 0 })
+        Ok(DelayRecorder { file, min_rtt, is_min_rtt_new: false, renewal: DelayRenewal::new(message, rate), new: 0 })
+    }
+
+    /// The shortest recent round trip of the program's own small packets: the network's part. It stands for the one of the
+    /// profile from now on, and is written into it. Zero, a round trip that was not measured yet, changes nothing.
+    pub fn shortest_round_trip(&mut self, min_rtt: Nanos) {
+        if min_rtt > Nanos::ZERO {
+            (self.min_rtt, self.is_min_rtt_new) = (min_rtt, true);
+        }
     }
 
     /// A message of `bytes` was acknowledged as a whole after `round_trip`. The delay is E = `round_trip` − RTT/2, with the
-    /// shortest round trip of the profile. Messages below three quarters of the largest size do not count. Returns
+    /// shortest round trip of the profile, unless [`DelayRecorder::shortest_round_trip`] told a newer one. Messages below three quarters of the largest size do not count. Returns
     /// whether the profile was written.
     pub fn acknowledged(&mut self, bytes: Bytes, round_trip: Nanos) -> Result<bool, ClientError> {
         let delay = round_trip.saturating_sub(Nanos::new(self.min_rtt.get() / 2));
@@ -69,6 +79,9 @@ impl DelayRecorder {
         let Some(point) = self.renewal.point().filter(|_| self.new >= DelayRenewal::LEAST) else { return Ok(false) };
         // Read again: other programs renew other points.
         let mut profile = read(&self.file)?;
+        if self.is_min_rtt_new {
+            profile.min_rtt = self.min_rtt;
+        }
         profile.renew(point).map_err(|error| ClientError::Value(format!("{}: {error}", self.file.display())))?;
         write(&self.file, &profile)?;
         self.new = 0;
@@ -118,6 +131,12 @@ mod tests {
         let profile = read(&file).unwrap();
         let point = profile.delay_of(Bytes::new(50_000), rate).unwrap();
         assert_eq!((written, point.p99, point.arrived), (2, Nanos::from_millis(20), 200));
+        assert_eq!(profile.min_rtt, Nanos::from_millis(2));
+        recorder.shortest_round_trip(Nanos::ZERO);
+        recorder.shortest_round_trip(Nanos::from_millis(4));
+        assert_eq!((0..100).filter(|_| recorder.acknowledged(message, Nanos::from_millis(32)).unwrap()).count(), 1);
+        let profile = read(&file).unwrap();
+        assert_eq!((profile.min_rtt, profile.points[0].p99), (Nanos::from_millis(4), Nanos::from_millis(30)));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left in the folder");
         fs::write(&file, "{}").unwrap();
         assert!(DelayRecorder::open(&file, message, rate).unwrap_err().to_string().contains("missing field"));

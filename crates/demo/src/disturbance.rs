@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// A round is disturbed if steal exceeds this fraction of all CPU time.
-const MOST_STEAL: f64 = 0.02;
+pub const MOST_STEAL: f64 = 0.02;
 /// A round is disturbed if foreign CPU time exceeds this fraction of all CPU time.
 const MOST_FOREIGN: f64 = 0.05;
 /// A round is disturbed if the costs differ from the calibration by more than this fraction.

@@ -113,6 +113,32 @@ typedef enum qf_frame {
 } qf_frame;
 
 /**
+ * How a connection ended.
+ */
+typedef enum qf_metp_end {
+  /**
+   * Both sides finished, and each message has an outcome.
+   */
+  QF_METP_FINISHED = 0,
+  /**
+   * This side closed it.
+   */
+  QF_METP_CLOSED = 1,
+  /**
+   * The other side closed it.
+   */
+  QF_METP_CLOSED_BY_PEER = 2,
+  /**
+   * Nothing arrived from the other side for 10 s.
+   */
+  QF_METP_PEER_SILENT = 3,
+  /**
+   * This side failed.
+   */
+  QF_METP_FAILED = 4,
+} qf_metp_end;
+
+/**
  * What happened on a connection.
  */
 typedef enum qf_metp_event_kind {
@@ -193,32 +219,6 @@ typedef enum qf_metp_reason {
    */
   QF_METP_REASON_LOSS = 2,
 } qf_metp_reason;
-
-/**
- * How a connection ended.
- */
-typedef enum qf_metp_end {
-  /**
-   * Both sides finished, and each message has an outcome.
-   */
-  QF_METP_FINISHED = 0,
-  /**
-   * This side closed it.
-   */
-  QF_METP_CLOSED = 1,
-  /**
-   * The other side closed it.
-   */
-  QF_METP_CLOSED_BY_PEER = 2,
-  /**
-   * Nothing arrived from the other side for 10 s.
-   */
-  QF_METP_PEER_SILENT = 3,
-  /**
-   * This side failed.
-   */
-  QF_METP_FAILED = 4,
-} qf_metp_end;
 
 /**
  * Kind of limit.
@@ -721,17 +721,6 @@ typedef struct qf_metp_options {
 } qf_metp_options;
 
 /**
- * An event of a connection. `kind` says which of the other members are used.
- */
-typedef struct qf_metp_event {
-  enum qf_metp_event_kind kind;
-  enum qf_metp_outcome outcome;
-  enum qf_metp_reason reason;
-  uint64_t number;
-  uint64_t count;
-} qf_metp_event;
-
-/**
  * Counts of a connection since its begin.
  */
 typedef struct qf_metp_statistics {
@@ -785,6 +774,17 @@ typedef struct qf_metp_statistics {
    */
   uint64_t rate_bps;
 } qf_metp_statistics;
+
+/**
+ * An event of a connection. `kind` says which of the other members are used.
+ */
+typedef struct qf_metp_event {
+  enum qf_metp_event_kind kind;
+  enum qf_metp_outcome outcome;
+  enum qf_metp_reason reason;
+  uint64_t number;
+  uint64_t count;
+} qf_metp_event;
 
 /**
  * How a subscriber receives events: the paper's `struct ecalls`. All zero means no delivery. The steps run in
@@ -1785,14 +1785,6 @@ enum qf_status qf_metp_rebind(const struct qf_metp *metp,
                               const char *local);
 
 /**
- * Waits for the next event of a connection. `event->kind` is QF_METP_EVENT_NONE if none came. Of events that nobody
- * takes, the connection keeps the last 1,024.
- */
-enum qf_status qf_metp_next_event(const struct qf_metp *metp,
-                                  uint64_t within_ns,
-                                  struct qf_metp_event *event);
-
-/**
  * Waits until each message that was sent has arrived or was given up. Returns QF_BROKEN if the time is over.
  */
 enum qf_status qf_metp_flush(const struct qf_metp *metp, uint64_t within_ns);
@@ -1827,6 +1819,24 @@ enum qf_status qf_metp_reserve(const struct qf_metp *metp,
                                uint64_t rate_bps,
                                uint64_t period_ns,
                                uint64_t *reserved_bps);
+
+/**
+ * Keeps the stored profile of delays in `file`, which `qfabric net profile` made, fresh by the messages of this side, from
+ * now on and while its rate is reserved. `sizes` are the `count` sizes of messages for which it is renewed, 1 to 16: a
+ * message counts for the smallest size that holds it, if it has three quarters of it. QF_INVALID: there is no profile.
+ */
+enum qf_status qf_metp_record_delays(const struct qf_metp *metp,
+                                     const char *file,
+                                     const uint64_t *sizes,
+                                     size_t count);
+
+/**
+ * Waits for the next event of a connection. `event->kind` is QF_METP_EVENT_NONE if none came. Of events that nobody
+ * takes, the connection keeps the last 1,024.
+ */
+enum qf_status qf_metp_next_event(const struct qf_metp *metp,
+                                  uint64_t within_ns,
+                                  struct qf_metp_event *event);
 
 /**
  * Connects for ECalls: at $QFABRIC_SOCKET, or at the default sockets. Free `*session` with qf_ecalls_free.

@@ -46,6 +46,7 @@ int main(int count, char **arguments)
     qf_metp_end end;
     int counts[8] = {0};
     char address[32];
+    uint64_t size = 60000;
 
     CHECK(count == 2);
     wall.tls = cam.tls = arguments[1];
@@ -78,6 +79,11 @@ int main(int count, char **arguments)
     CHECK(qf_metp_flush(client, 10 * SECOND) == QF_OK);
     CHECK(qf_metp_read_statistics(client, &statistics) == QF_OK && statistics.messages == 3);
     CHECK(statistics.delivered == 3 && statistics.received == 1);
+
+    CHECK(qf_metp_record_delays(client, "/nonexistent/net-wall.json", &size, 1) == QF_INVALID);
+    CHECK(strstr(qf_last_error(), "qfabric net profile"));
+    CHECK(qf_metp_record_delays(client, "net-wall.json", NULL, 1) == QF_INVALID);
+    CHECK(qf_metp_record_delays(client, "net-wall.json", NULL, 0) == QF_INVALID);
 
     CHECK(qf_metp_rebind(client, 1, "127.0.0.1:0") == QF_OK);
     CHECK(qf_metp_rebind(client, 9, "127.0.0.1:0") == QF_INVALID && qf_metp_rebind(client, 1, "here") == QF_INVALID);

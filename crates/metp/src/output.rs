@@ -1,6 +1,6 @@
 //! Outputs of a session. The caller takes them with `Session::poll` after each input.
 
-use qfabric_types::{Bytes, Nanos};
+use qfabric_types::{Bytes, Instant, Nanos};
 
 use crate::{CarrierId, FrameKind, MessageNumber, Mode};
 
@@ -15,7 +15,14 @@ pub enum Output {
     /// Messages that will not be delivered: the sender dropped them, or none of their TPDUs arrived in time.
     Skipped { first: MessageNumber, count: u64 },
     /// The result of a message that this side sent. Each accepted message has exactly one outcome.
-    Outcome { number: MessageNumber, kind: FrameKind, outcome: Outcome },
+    Outcome {
+        number: MessageNumber,
+        kind: FrameKind,
+        size: Bytes,
+        /// When its first byte was sent; `None` if none was.
+        first_sent: Option<Instant>,
+        outcome: Outcome,
+    },
     /// The peer switched the mode of the messages that it sends, from this message on.
     ModeChanged { mode: Mode, from: MessageNumber },
     /// The peer sends no more messages, and all its messages have been delivered or skipped.

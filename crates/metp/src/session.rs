@@ -293,6 +293,16 @@ impl Session {
         self.receiver.counts(Statistics { sent_bytes: sent.sent_bytes + self.report_bytes, ..sent })
     }
 
+    /// The number of the next message that `send` accepts.
+    pub fn next_number(&self) -> MessageNumber {
+        self.sender.next_number()
+    }
+
+    /// The shortest recent round-trip time of the sending carrier; zero before the first measurement.
+    pub fn min_rtt(&self) -> Nanos {
+        self.sender.min_rtt()
+    }
+
     /// Carries out what the passing of time brings.
     fn advance(&mut self, now: Instant) {
         self.now = self.now.max(now);

@@ -27,6 +27,7 @@ pub mod report;
 pub mod scenario;
 pub mod schedule;
 pub mod settings;
+pub mod spread;
 pub mod text;
 pub mod trace;
 
@@ -40,5 +41,6 @@ pub use report::{DirectionCounters, DirectionReport, LabReport};
 pub use scenario::Scenario;
 pub use schedule::Schedule;
 pub use settings::{LabSettings, LinkChange, LinkDirection, LinkRate, LinkSettings, QueueLimit, SettingsError};
+pub use spread::Spread;
 pub use text::{Fault, TextError};
 pub use trace::Trace;

@@ -49,13 +49,18 @@ impl Clip {
 
     /// Type of the picture at `position`: `I`, `P`, `B` or `?`.
     pub(crate) fn kind(&self, position: usize) -> char {
-        self.packet(position).data().map_or('?', picture_type)
+        kind_of(self.packet(position))
     }
 
     /// Position of the last key frame at or before `position`.
     pub(crate) fn key_before(&self, position: usize) -> usize {
         (0..self.len().min(position + 1)).map(|back| position - back).find(|&p| self.packet(p).is_key()).unwrap_or(0)
     }
+}
+
+/// Type of the picture of a packet: `I`, `P`, `B` or `?`.
+pub(crate) fn kind_of(packet: &ffmpeg::Packet) -> char {
+    packet.data().map_or('?', picture_type)
 }
 
 /// Returns the picture coding type from the first picture header of MPEG-1/2 video (ISO/IEC 13818-2 §6.2.3). The

@@ -33,12 +33,17 @@ impl<'a> Stream<'a> {
 
     /// Decodes the next packet, which is the work of one job. Returns the number of frames that became ready.
     pub(crate) fn decode(&mut self) -> Result<usize> {
-        let packet = self.clip.packet(self.next);
+        let clip = self.clip;
         self.next += 1;
+        self.decode_packet(clip.packet(self.next - 1))
+    }
+
+    /// Decodes this packet. Returns the number of frames that became ready.
+    pub(crate) fn decode_packet(&mut self, packet: &ffmpeg::Packet) -> Result<usize> {
         match self.decoder.send_packet(packet) {
             // Right after opening in the middle of a stream, packets refer to frames that were never sent.
             Ok(()) | Err(ffmpeg::Error::InvalidData) => (),
-            Err(error) => bail!("cannot decode packet {} of the stream: {error}", self.next - 1),
+            Err(error) => bail!("cannot decode packet {} of the stream: {error}", self.next.saturating_sub(1)),
         }
         let mut frames = 0;
         loop {
@@ -46,7 +51,7 @@ impl<'a> Stream<'a> {
                 Ok(()) => frames += 1,
                 Err(ffmpeg::Error::Other { errno: EAGAIN }) => return Ok(frames),
                 Err(ffmpeg::Error::Other { errno: EINVAL }) => bail!("the decoder was not opened"),
-                Err(error) => bail!("cannot receive the frame after packet {}: {error}", self.next - 1),
+                Err(error) => bail!("cannot receive the frame after packet {}: {error}", self.next.saturating_sub(1)),
             }
         }
     }

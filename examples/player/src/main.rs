@@ -7,6 +7,7 @@
 //! measured with the CPU clock of the thread. Source: AQuoSA 2009, §6.1 (the decoding experiment).
 #![forbid(unsafe_code)]
 
+mod arriving;
 mod clip;
 mod decoder;
 mod foresight;

@@ -60,6 +60,10 @@ pub(crate) struct Options {
     /// control`.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Decode the frames that another process writes into this FIFO, each when it comes, instead of those of the clip,
+    /// which then only describes them. Each frame is its number and size (4 bytes each, big endian) and its packet.
+    #[arg(long, value_name = "FIFO", conflicts_with_all = ["then", "oracle", "skip", "qfabric"])]
+    pub packets: Option<PathBuf>,
     /// Print `ready`, then read the start time from standard input: one line, in nanoseconds of CLOCK_MONOTONIC.
     #[arg(long)]
     pub wait: bool,

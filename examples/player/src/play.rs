@@ -14,7 +14,8 @@ use anyhow::{Context, Result};
 use qfabric_types::{Foresight, Instant, JobRecord, Nanos};
 use rustix::process::setpriority_process;
 
-use crate::clip::Clip;
+use crate::arriving::Arriving;
+use crate::clip::{Clip, kind_of};
 use crate::decoder::Stream;
 use crate::foresight::{self, Oracle};
 use crate::log::{self, JobLine};
@@ -50,7 +51,10 @@ pub(crate) fn play(options: &Options) -> Result<()> {
     let mut marks = Marks::start(&options.contract, period)?;
     let start = if options.wait { wait_for_start()? } else { now() + HEAD_START };
     let stop = start + period.saturating_mul(jobs as u64) + Nanos::from_f64(options.grace * 1e9);
-    playback.run(start, stop, jobs as u64, &mut marks)?;
+    match &options.packets {
+        Some(fifo) => playback.run_arriving(fifo, start, stop, jobs as u64)?,
+        None => playback.run(start, stop, jobs as u64, &mut marks)?,
+    }
     drop(marks);
     report(options, &playback.lines, jobs)
 }
@@ -108,6 +112,27 @@ impl Playback<'_> {
             }
             let line = self.job(k, start + self.period.saturating_mul(k), marks)?;
             self.lines.push(line);
+        }
+        Ok(())
+    }
+
+    /// Decodes frames as they arrive; a frame that does not arrive is missing in the log.
+    fn run_arriving(&mut self, fifo: &Path, start: Instant, stop: Instant, jobs: u64) -> Result<()> {
+        let mut arriving = Arriving::open(fifo)?;
+        while let Some((k, packet)) = arriving.next()? {
+            if now() >= stop {
+                break;
+            }
+            if k >= jobs {
+                continue;
+            }
+            let (before, bytes, kind) = (cpu_time(), packet.size(), kind_of(&packet));
+            self.streams.first.decode_packet(&packet)?;
+            let (cost, finish) = (cpu_time() - before, now());
+            let release = start + self.period.saturating_mul(k);
+            let job = JobRecord { k, release, finish, cost, next: Default::default() };
+            let (budget_ns, server_period_ns) = (Nanos::ZERO, Nanos::ZERO);
+            self.lines.push(JobLine { job, bytes, kind, budget_ns, server_period_ns, skipped: false });
         }
         Ok(())
     }

@@ -127,3 +127,43 @@ fn a_hog_ends_when_its_parent_is_killed() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
+
+/// The pictures of the clip in decoding order, each with the headers in front of it.
+fn pictures(clip: &Path) -> Vec<Vec<u8>> {
+    let stream = clip.with_extension("m2v");
+    let made = Command::new("ffmpeg").args(["-v", "error", "-i"]).arg(clip).args(["-c", "copy"]).arg(&stream).status();
+    assert!(made.unwrap().success());
+    let (stream, mut all, mut has_picture) = (std::fs::read(stream).unwrap(), vec![Vec::new()], false);
+    for (at, byte) in stream.iter().enumerate() {
+        let code = stream[at..].strip_prefix(&[0, 0, 1]).and_then(|rest| rest.first());
+        if has_picture && matches!(code, Some(0 | 0xb3 | 0xb8)) {
+            all.push(Vec::new());
+            has_picture = false;
+        }
+        has_picture |= code == Some(&0);
+        all.last_mut().unwrap().push(*byte);
+    }
+    all
+}
+
+#[test]
+fn frames_that_another_process_hands_over_are_decoded_and_a_lost_one_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clip, log, packets) = (clip(folder.path()), folder.path().join("jobs.jsonl"), folder.path().join("packets"));
+    let pictures = pictures(&clip);
+    assert_eq!(pictures.len(), FRAMES);
+    let arrived = pictures.iter().enumerate().filter(|(number, _)| *number != 3);
+    let frame = |(number, picture): (usize, &Vec<u8>)| {
+        [&(number as u32).to_be_bytes()[..], &(picture.len() as u32).to_be_bytes(), picture].concat()
+    };
+    std::fs::write(&packets, arrived.flat_map(frame).collect::<Vec<u8>>()).unwrap();
+    let mut player = player();
+    player.arg(&clip).args(["--fps", "100", "--jobs", "40", "--grace", "600", "--packets"]).arg(&packets);
+    assert!(player.arg("--log").arg(&log).status().unwrap().success());
+    let lines = log_of(&log);
+    let numbers: Vec<u64> = lines.iter().map(|line| line["k"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..40).filter(|number| *number != 3).collect::<Vec<u64>>(), "40 jobs were asked for");
+    let kinds: String = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert!(kinds.starts_with("IPBPBBPBBIBB"), "{kinds}");
+    assert!(lines.iter().all(|line| line["c_ns"].as_u64().unwrap() > 0));
+}

@@ -10,6 +10,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use qfabric_types::{Bytes, DelayProfile, Nanos};
 use site::{Site, json};
 
 #[test]
@@ -63,6 +64,30 @@ fn a_reserved_rate_is_granted_and_given_back() {
     let receiver = site.receive("wall", &[]);
     let refused = daemon.send(&site, &receiver, "video.264", &[]);
     assert_eq!(refused.status.code(), Some(3), "{}", site::said(&refused));
+}
+
+#[test]
+fn frames_at_a_reserved_rate_renew_the_profile_that_admits_streams() {
+    let Some(site) = Site::new() else { return };
+    let _alone = qfabric_linux::testing::live_lock();
+    let (daemon, largest, profile) = (site.daemon(), site.write_pictures(), site.empty_profile());
+    let refused = daemon.admit_by_delay(&site, largest);
+    assert_eq!(refused.status.code(), Some(3), "{}", site::said(&refused));
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = daemon.send_with(&site, &receiver, "pictures.toml", &["pictures.m2v", "--mode", "reliable", "--json"]);
+    assert!(sent.status.success() && site::said(&sent).contains("renewing"), "{}", site::said(&sent));
+    assert!(receiver.end().status.success());
+    let sent = json(&sent.stdout);
+    assert!(sent["profile_renewals"].as_u64().unwrap() >= 1, "{sent}");
+    let profile: DelayProfile = serde_json::from_slice(&fs::read(profile).unwrap()).unwrap();
+    let [point] = &profile.points[..] else { panic!("{profile:?}") };
+    assert_eq!(
+        (point.message_bytes, point.rate_bps.get()),
+        (Bytes::new(largest as u64), sent["granted_bps"].as_u64().unwrap())
+    );
+    assert!(point.arrived >= 100 && point.p50 <= point.p99 && profile.min_rtt > Nanos::ZERO, "{profile:?}");
+    let admitted = daemon.admit_by_delay(&site, largest);
+    assert!(admitted.status.success(), "{}", site::said(&admitted));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
 
+use qfabric_types::{DelayProfile, Nanos};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::system::uname;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -67,9 +69,19 @@ impl Daemon {
     }
 
     pub(crate) fn send(&self, site: &Site, to: &Receiver, file: &str, more: &[&str]) -> Output {
-        let words =
-            ["metp", "send", "--to", &to.address, "--contract", "stream.toml", file, "--tls", "cam", "--host", "cam"];
+        self.send_with(site, to, "stream.toml", &[&[file], more].concat())
+    }
+
+    pub(crate) fn send_with(&self, site: &Site, to: &Receiver, contract: &str, more: &[&str]) -> Output {
+        let words = ["metp", "send", "--to", &to.address, "--contract", contract, "--tls", "cam", "--host", "cam"];
         self.command(site, &[&words, more].concat())
+    }
+
+    /// Asks for a stream of 20 Mbit/s whose messages of this size reach the receiver within 10 s.
+    pub(crate) fn admit_by_delay(&self, site: &Site, bytes: usize) -> Output {
+        let (host, message) = (site.lan.address(RECEIVER), format!("{bytes}B"));
+        let stream = ["net", "stream", "add", "eth0", "--mark", "7", "--period", "40ms", "--size", "100000"];
+        self.command(site, &[&stream[..], &["--measured", &host, "--message", &message, "--delay", "10s"]].concat())
     }
 
     /// The interface, as the daemon sees it.
@@ -128,6 +140,31 @@ impl Site {
         fs::write(self.file("stranger/access.toml"), "hosts = ['stranger', 'wall']").unwrap();
     }
 
+    /// A stored profile of the receiver without measurements.
+    pub(crate) fn empty_profile(&self) -> PathBuf {
+        let (host, kernel) = (self.lan.address(RECEIVER), uname().release().to_string_lossy().into_owned());
+        let file = self.file("qfabric/profiles").join(format!("net-{host}-eth0-{kernel}.json"));
+        let interface = "eth0".parse().unwrap();
+        let profile = DelayProfile { host, interface, kernel, min_rtt: Nanos::ZERO, points: Vec::new() };
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, serde_json::to_vec(&profile).unwrap()).unwrap();
+        file
+    }
+
+    /// Writes `pictures.m2v`, 200 I frames of one size, and `pictures.toml`, its contract. Returns the largest size.
+    pub(crate) fn write_pictures(&self) -> usize {
+        let codec = ["mpeg2video", "-g", "1", "-r", "50", "-q:v", "4"];
+        let video = encode("mpeg2video", &codec).expect("the other videos could be made");
+        let starts: Vec<usize> = (0..video.len() - 4).filter(|at| video[*at..].starts_with(&[0, 0, 1, 0])).collect();
+        assert_eq!(starts.len(), 200);
+        let largest = starts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap() * 21 / 20;
+        let contract = CONTRACT.replace("frame_rate = 25", "frame_rate = 100").replace("60kB", &format!("{largest}B"));
+        let contract = contract.replace("IBBPBBPBBPBB", "I").replace(", P = '30kB', B = '20kB'", "");
+        fs::write(self.file("pictures.m2v"), video).unwrap();
+        fs::write(self.file("pictures.toml"), contract).unwrap();
+        largest
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -150,6 +187,7 @@ impl Site {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.lan.namespace(host)]).arg(program()).args(words);
         command.current_dir(self.folder.path()).env("QFABRIC_SOCKET", "/nonexistent").env_remove("QFABRIC_TLS");
+        command.env("XDG_DATA_HOME", self.folder.path());
         command
     }
 

@@ -42,6 +42,7 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "contract_message", &contracts())?;
     keep(&folder, "channel_frame", &frames())?;
     keep(&folder, "metp", &[false, true].map(metp))?;
+    keep(&folder, "metp_pair", &[0, 1, 4].map(metp_pair))?;
     keep(&folder, "local_message", &messages())?;
     keep(&folder, "message_ring", &rings())?;
     keep(&folder, "host_stream", &[stream()])
@@ -287,6 +288,16 @@ fn metp(is_partial: bool) -> Vec<u8> {
     let arrival = |bytes: &Vec<u8>| [&[3][..], &piece(bytes), &[1, 1, 90, 200, 0, 0, 0, 9]].concat();
     let sent = pair.end(Side::A).sent.iter().flat_map(|(_, _, bytes)| arrival(bytes));
     [u8::from(is_partial)].into_iter().chain(sent).collect()
+}
+
+/// Messages in both directions, of which a datagram is lost, one repeated and one altered if the options allow it.
+fn metp_pair(options: u8) -> Vec<u8> {
+    let sends = [[2, 0, 1, 184, 11, 90], [2, 1, 0, 9, 0, 90], [2, 0, 2, 0, 64, 200]];
+    let passes = [[4, 0, 0], [8, 0, 0], [4, 0, 1], [7, 0, 0], [5, 0, 0]];
+    let [wait, alter] = [&[0, 0, 16, 39][..], &[9, 0, 0, 12, 3]];
+    let round = |send: &[u8; 6]| [&send[..], &passes.concat(), alter, wait, &passes.concat(), wait].concat();
+    let changes = [11, 0, 1, 10, 1, 1, 10, 1, 0, 11, 0, 3, 0, 2, 11, 1, 4, 9, 9];
+    [vec![options], sends.iter().flat_map(round).collect(), changes.to_vec(), sends.concat()].concat()
 }
 
 fn stream() -> Vec<u8> {

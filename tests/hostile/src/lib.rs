@@ -17,6 +17,7 @@ mod managers;
 mod memory;
 mod messages;
 mod metp;
+mod metp_pair;
 mod operations;
 mod outputs;
 mod script;
@@ -35,6 +36,7 @@ pub use managers::manager;
 pub use memory::{memory_up, message_ring, ring};
 pub use messages::{host_stream, local_message};
 pub use metp::metp;
+pub use metp_pair::metp_pair;
 pub use operations::channel_operations;
 pub use outputs::NodeOutputs;
 pub use script::Script;
@@ -56,7 +58,7 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     Target { name: "access", check: access },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
@@ -77,6 +79,7 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "memory_up", check: memory_up },
     Target { name: "message_ring", check: message_ring },
     Target { name: "metp", check: metp },
+    Target { name: "metp_pair", check: metp_pair },
     Target { name: "ring", check: ring },
     Target { name: "stream", check: stream },
     Target { name: "stream_header", check: stream_header },

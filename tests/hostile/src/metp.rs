@@ -59,7 +59,7 @@ impl PeerUnderTest {
             1 => self.send(script),
             2 => self.session.set_receiving(self.now, script.below(2) == 0),
             3 => self.arrive(script.piece()),
-            4 => self.session.finish(self.now),
+            4 => self.change(script),
             // A datagram with a valid beginning, so that most inputs reach the fields.
             kind => {
                 let first = 1 << 6 | [1, 2, 3][kind - 5] << 3 | script.byte() & 7;
@@ -68,6 +68,27 @@ impl PeerUnderTest {
             }
         }
         self.drain();
+    }
+
+    /// A call of the application or of the carrier; refusals are normal answers.
+    fn change(&mut self, script: &mut Script<'_>) {
+        let (now, id) = (self.now, CarrierId(script.below(3) as u32));
+        let (half, session) = (script.half(), &mut self.session);
+        match script.below(9) {
+            0 => session.finish(now),
+            1 => session.set_mode(now, if half & 1 == 0 { Mode::TotallyReliable } else { Mode::PartiallyReliable }),
+            2 => session.set_rate(now, BitRate::new(u64::from(half) * 1_024)),
+            3 => _ = session.set_tpdu_size(now, half),
+            4 => {
+                let roles = [CarrierRoles::Both, CarrierRoles::Send, CarrierRoles::Receive][usize::from(half) % 3];
+                let info = CarrierInfo { max_datagram: 256 + half % 1_145, overhead: 60, min_rtt: None, roles };
+                _ = session.attach(now, id, info);
+            }
+            5 => _ = session.detach(now, id),
+            6 => _ = session.select(now, id, CarrierId(u32::from(half) % 3)),
+            7 => _ = session.carrier_changed(now, id, half % 1_401, None),
+            _ => _ = session.set_writable(now, id, half & 1 == 0),
+        }
     }
 
     fn wait(&mut self, micros: u64) {

@@ -9,11 +9,13 @@ mod daemons;
 mod streams;
 
 use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::{Client, Cpu, JointBuilder, JointHandle};
 use qfabric_demo::children::{self, ChildGuard, Stop};
+use qfabric_demo::record::parse_log;
 use qfabric_types::{Bytes, Instant, Nanos, Resource};
 
 pub(crate) use self::streams::play;
@@ -40,7 +42,9 @@ const MEMORY: Bytes = Bytes::new(16 << 20);
 pub(crate) struct TwoHosts<'a> {
     /// Starts processes and daemons.
     pub player: &'a Player,
-    pub folder: &'a std::path::Path,
+    pub folder: &'a Path,
+    /// Decoder and clip, for compressed frames.
+    pub sent: Option<(&'a Path, &'a Path)>,
     pub background: usize,
     pub seed: u64,
     pub stop: &'a Stop,
@@ -50,12 +54,38 @@ pub(crate) struct TwoHosts<'a> {
 struct Ends {
     sender: ChildGuard,
     receiver: ChildGuard,
+    /// Decodes what the receiver gets; for compressed frames only.
+    decoder: Option<Decoder>,
+}
+
+/// A decoder, the FIFO through which it gets frames, and its log.
+struct Decoder {
+    process: ChildGuard,
+    fifo: PathBuf,
+    log: PathBuf,
+}
+
+impl Decoder {
+    /// Waits for its end, which follows that of the receiver, and reads number and time in ms of each decoded frame.
+    fn finish(mut self, start: Instant) -> Result<Vec<(usize, f64)>> {
+        let until = std::time::Instant::now() + ANSWER_PATIENCE;
+        while !self.process.ended("qfabric-player")? {
+            ensure!(std::time::Instant::now() < until, "the decoder does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let text = std::fs::read_to_string(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
+        let lines = parse_log(&text).with_context(|| format!("{} is not a valid log", self.log.display()))?;
+        let ready = |line: qfabric_demo::record::JobLine| {
+            (line.job.k as usize, line.job.finish.get().saturating_sub(start.get()) as f64 / 1e6)
+        };
+        Ok(lines.into_iter().map(ready).collect())
+    }
 }
 
 /// What holds a stream's reservations; dropping it ends them.
 struct Held {
     contract: JointHandle,
-    _cpus: [Cpu; 2],
+    _cpus: Vec<Cpu>,
 }
 
 impl TwoHosts<'_> {
@@ -69,7 +99,10 @@ impl TwoHosts<'_> {
         };
         let seconds = experiment.seconds(frames);
         let plans = experiment.streams();
-        let connect = |(at, plan)| self.connect(&site, at, plan, frames_of(plan, seconds));
+        let connect = |(at, plan)| {
+            let decoder = self.decoder(folder.path(), at, plan, frames_of(plan, seconds))?;
+            self.connect(&site, at, plan, frames_of(plan, seconds), decoder)
+        };
         let mut ends = plans.iter().enumerate().map(connect).collect::<Result<Vec<_>>>()?;
         let reserve = |(ends, plan): (&Ends, &StreamPlan)| {
             let held = clients.as_ref().map(|clients| reserve(clients, ends, plan));
@@ -83,21 +116,29 @@ impl TwoHosts<'_> {
             let contract = held.as_ref().map_or("-".to_owned(), |held| held.contract.id().to_string());
             let input = ends.sender.child().stdin.as_mut().context("the sender's input is not piped")?;
             writeln!(input, "{} {contract}", start.get()).context("a sender has ended")?;
+            if let Some(decoder) = &mut ends.decoder {
+                children::start_at(&mut decoder.process, start)?;
+            }
         }
         self.wait(&mut ends, start + Nanos::from_f64((seconds + GRACE) * 1e9))?;
         drop(background);
         let times = |(ends, plan)| times(ends, plan, start, seconds);
         let streams = ends.into_iter().zip(plans).map(times).collect::<Result<_>>()?;
         held.into_iter().flatten().try_for_each(|held| held.contract.end())?;
-        let notes = site
-            .invalid()?
-            .into_iter()
-            .map(|why| format!("a run of {} with {} does not count: {why}", experiment.word(), reserved.title()));
-        Ok(Played { streams, notes: notes.collect() })
+        let reasons = site.invalid()?;
+        let disturbance = (!reasons.is_empty()).then(|| reasons.join("; "));
+        Ok(Played { streams, notes: Vec::new(), disturbance })
     }
 
     /// Starts both processes of a stream and waits until they are connected.
-    fn connect(&self, site: &Site, at: usize, plan: &StreamPlan, frames: usize) -> Result<Ends> {
+    fn connect(
+        &self,
+        site: &Site,
+        at: usize,
+        plan: &StreamPlan,
+        frames: usize,
+        decoder: Option<Decoder>,
+    ) -> Result<Ends> {
         let address = format!("{}:{}", site.address(), PORT + at as u16);
         let words = [
             address,
@@ -107,20 +148,42 @@ impl TwoHosts<'_> {
             plan.rate().get().to_string(),
             plan.play_out.get().to_string(),
         ];
-        let start = |part: &str, end| -> Result<ChildGuard> {
+        let none = || Path::new("-");
+        let clip = self.sent.filter(|_| decoder.is_some()).map_or_else(none, |(_, clip)| clip);
+        let fifo = decoder.as_ref().map_or_else(none, |decoder| &decoder.fifo);
+        let start = |part: &str, file: &Path, end| -> Result<ChildGuard> {
+            let words = [&words[..], &[file.to_string_lossy().into_owned()]].concat();
             let mut process = children::spawn(site.command(part, &words, end)?)?;
             children::wait_until_ready(&mut process, READY_PATIENCE).with_context(|| format!("the part {part}"))?;
             Ok(process)
         };
         self.stop.check()?;
-        let receiver = start("receive", End::Receiver)?;
-        Ok(Ends { sender: start("send", End::Sender)?, receiver })
+        let receiver = start("receive", fifo, End::Receiver)?;
+        Ok(Ends { sender: start("send", clip, End::Sender)?, receiver, decoder })
+    }
+
+    /// Starts the decoder of a stream of compressed frames and waits until it is ready.
+    fn decoder(&self, folder: &Path, at: usize, plan: &StreamPlan, frames: usize) -> Result<Option<Decoder>> {
+        if plan.decoder_share == 0.0 {
+            return Ok(None);
+        }
+        let (program, clip) = self.sent.context("there is no decoder")?;
+        let [fifo, log] = ["fifo", "jsonl"].map(|kind| folder.join(format!("decoder{at}.{kind}")));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .with_context(|| format!("cannot make {}", fifo.display()))?;
+        let mut command = children::player_command(program);
+        command.arg(clip).arg("--wait").arg("--packets").arg(&fifo).arg("--log").arg(&log);
+        command.arg("--period").arg(format!("{}ns", plan.period().get())).arg("--jobs").arg(frames.to_string());
+        command.arg("--grace").arg(GRACE.to_string());
+        let mut process = children::spawn(command)?;
+        children::wait_until_ready(&mut process, READY_PATIENCE)?;
+        Ok(Some(Decoder { process, fifo, log }))
     }
 
     fn wait(&self, ends: &mut [Ends], end: Instant) -> Result<()> {
         while qfabric_linux::clock::now() < end {
             self.stop.check()?;
-            for Ends { sender, receiver } in ends.iter_mut() {
+            for Ends { sender, receiver, .. } in ends.iter_mut() {
                 ensure!(!sender.ended("the sender")? && !receiver.ended("the receiver")?, "a process ended too early");
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -132,13 +195,13 @@ impl TwoHosts<'_> {
 /// One joint contract for a stream: CPU, memory and the rate on both hosts; both processes draw from it.
 fn reserve(clients: &[Client; 2], ends: &Ends, plan: &StreamPlan) -> Result<Held> {
     let rate = plan.rate().get() as f64;
-    let memory = MEMORY.as_f64();
+    let (memory, receiving) = (MEMORY.as_f64(), plan.share + plan.decoder_share);
     let network = |direction: &str| format!("network {} {direction}", daemons::INTERFACE).parse::<Resource>();
     let contract = JointBuilder::new()
         .want("", Resource::Cpu, plan.sender_share, plan.sender_share)?
         .want("", Resource::Memory, memory, memory)?
         .want("", network("out")?, rate, rate)?
-        .want(End::Receiver.name(), Resource::Cpu, plan.share, plan.share)?
+        .want(End::Receiver.name(), Resource::Cpu, receiving, receiving)?
         .want(End::Receiver.name(), Resource::Memory, memory, memory)?
         .want(End::Receiver.name(), network("in")?, rate, rate)?
         .patience(Duration::from_secs(5))
@@ -150,10 +213,13 @@ fn reserve(clients: &[Client; 2], ends: &Ends, plan: &StreamPlan) -> Result<Held
         cpu.reserve_from(client, contract.id(), process.id() as i32, share, plan.period())?;
         Ok(cpu)
     };
-    let cpus = [
+    let mut cpus = vec![
         draw(&clients[0], &ends.sender, plan.sender_share()).context("the sender's CPU")?,
         draw(&clients[1], &ends.receiver, plan.share()).context("the receiver's CPU")?,
     ];
+    if let Some(decoder) = &ends.decoder {
+        cpus.push(draw(&clients[1], &decoder.process, plan.decoder_share()).context("the decoder's CPU")?);
+    }
     Ok(Held { contract, _cpus: cpus })
 }
 
@@ -174,13 +240,13 @@ fn times(mut ends: Ends, plan: &StreamPlan, start: Instant, seconds: f64) -> Res
     if !text.ends_with("end\n") {
         bail!("the receiver's answer is cut: {:?}", text.lines().last());
     }
+    let (period_ms, due) = (plan.period().as_f64() / 1e6, frames_of(plan, seconds));
+    if let Some(decoder) = ends.decoder {
+        return Ok(StreamTimes { period_ms, due, ready_ms: decoder.finish(start)? });
+    }
     let frame = |line: &str| {
         let (number, ns) = line.strip_prefix("frame ")?.split_once(' ')?;
         Some((number.parse().ok()?, ns.parse::<u64>().ok()?.saturating_sub(start.get()) as f64 / 1e6))
     };
-    Ok(StreamTimes {
-        period_ms: plan.period().as_f64() / 1e6,
-        due: frames_of(plan, seconds),
-        ready_ms: text.lines().filter_map(frame).collect(),
-    })
+    Ok(StreamTimes { period_ms, due, ready_ms: text.lines().filter_map(frame).collect() })
 }

@@ -6,13 +6,14 @@
 //! | conductor → sender | `START CONTRACT` | ns of CLOCK_MONOTONIC of the first frame; the contract to draw from, or `-` |
 //! | receiver → conductor | `frame NUMBER NS`, `end` | the frames that came, after the end of its input |
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use qfabric_carrier::{
     ClientConnection, DeliveryOrder, Error, FrameKind, Mode, Options, ServerConnection, Target, Tls, default_service,
 };
@@ -21,6 +22,7 @@ use qfabric_types::{BitRate, Bytes, Nanos};
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 
 use super::daemons::INTERFACE;
+use crate::clip::pictures;
 
 /// The sender waits as long for room in the queue before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,12 +42,14 @@ struct Part {
     rate: BitRate,
     /// Time from when a frame is due until it is shown; zero: frames are shown when they come.
     play_out_ns: u64,
+    /// The clip of the sender or the FIFO of the receiver's decoder, for compressed frames.
+    file: Option<PathBuf>,
 }
 
-/// Plays `send` or `receive` with `TLS HOST SOCKET ADDRESS FRAMES BYTES PERIOD RATE PLAYOUT`.
+/// Plays `send` or `receive` with `TLS HOST SOCKET ADDRESS FRAMES BYTES PERIOD RATE PLAYOUT FILE`.
 pub(crate) fn play(part: &str, words: &[&str]) -> Result<()> {
-    let [tls, host, socket, address, frames, bytes, period, rate, play_out] = words[..] else {
-        bail!("{part} needs nine words, not {}", words.len());
+    let [tls, host, socket, address, frames, bytes, period, rate, play_out, file] = words[..] else {
+        bail!("{part} needs ten words, not {}", words.len());
     };
     let tls = Path::new(tls);
     let role = Part {
@@ -57,6 +61,7 @@ pub(crate) fn play(part: &str, words: &[&str]) -> Result<()> {
         period_ns: period.parse()?,
         rate: BitRate::new(rate.parse()?),
         play_out_ns: play_out.parse()?,
+        file: (file != "-").then(|| file.into()),
     };
     match part {
         "send" => role.send(),
@@ -78,6 +83,8 @@ impl Part {
     }
 
     fn send(self) -> Result<()> {
+        let clip = self.file.as_ref().map(std::fs::read).transpose().context("cannot read the clip")?;
+        let content = Content::new(clip.as_deref(), self.bytes)?;
         let target = Target { peer: self.address, local: None, service: default_service(), host: None };
         let connection = ClientConnection::open(target, self.tls.clone(), self.options())?;
         say("ready");
@@ -97,7 +104,7 @@ impl Part {
             // A frame that is late already is dropped here, as METP would drop it.
             if left > 0 {
                 let left = Some(Duration::from_nanos(left));
-                connection.send(FrameKind::I, self.frame(due, number), left, PATIENCE)?;
+                connection.send(FrameKind::I, content.frame(due, number), left, PATIENCE)?;
             }
         }
         // The connection stays until the conductor ends this process.
@@ -105,15 +112,11 @@ impl Part {
         Ok(())
     }
 
-    fn frame(&self, due: u64, number: u32) -> Vec<u8> {
-        let mut bytes = vec![number as u8; self.bytes];
-        bytes[..8].copy_from_slice(&due.to_be_bytes());
-        bytes[8..STAMP].copy_from_slice(&number.to_be_bytes());
-        bytes
-    }
-
     fn receive(self) -> Result<()> {
         let server = ServerConnection::register(default_service(), self.address, self.tls.clone(), self.options())?;
+        // Open for reading, too: then neither end waits for the other one, and the end of this process is the end of the file.
+        let decoder = self.file.as_ref().map(|fifo| OpenOptions::new().read(true).write(true).open(fifo));
+        let mut decoder = decoder.transpose().context("cannot open the decoder's FIFO")?;
         let shown = Arc::new(Mutex::new(Vec::with_capacity(self.frames as usize)));
         say("ready");
         answer_at_the_end(shown.clone());
@@ -124,6 +127,9 @@ impl Part {
                     let Some((due, number)) = stamp(&message.data).filter(|(_, number)| *number < self.frames) else {
                         continue;
                     };
+                    if let Some(decoder) = &mut decoder {
+                        decoder.write_all(&packet(number, &message.data[STAMP..])).context("the decoder's FIFO")?;
+                    }
                     if self.play_out_ns > 0 {
                         sleep_until(due + self.play_out_ns);
                     }
@@ -134,6 +140,39 @@ impl Part {
             }
         }
     }
+}
+
+/// What frames contain behind their stamp: the pictures of a clip in turn, or nothing but their size.
+enum Content<'a> {
+    Pictures(Vec<&'a [u8]>),
+    Bytes(usize),
+}
+
+impl<'a> Content<'a> {
+    /// `most`: the size of a frame, or of the largest one of a clip.
+    fn new(clip: Option<&'a [u8]>, most: usize) -> Result<Content<'a>> {
+        let Some(clip) = clip else { return Ok(Content::Bytes(most - STAMP)) };
+        let pictures = pictures(clip);
+        let largest = pictures.iter().map(|picture| picture.len() + STAMP).max().context("the clip has no pictures")?;
+        ensure!(
+            largest <= most,
+            "the clip has a picture of {largest} bytes with its stamp; at most {most} were planned"
+        );
+        Ok(Content::Pictures(pictures))
+    }
+
+    fn frame(&self, due: u64, number: u32) -> Vec<u8> {
+        let stamp = [&due.to_be_bytes()[..], &number.to_be_bytes()].concat();
+        match self {
+            Content::Pictures(all) => [&stamp, all[number as usize % all.len()]].concat(),
+            Content::Bytes(size) => [stamp, vec![number as u8; *size]].concat(),
+        }
+    }
+}
+
+/// A frame as the decoder reads it.
+fn packet(number: u32, picture: &[u8]) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &(picture.len() as u32).to_be_bytes(), picture].concat()
 }
 
 fn stamp(frame: &[u8]) -> Option<(u64, u32)> {

@@ -74,6 +74,14 @@ class Connection:
         """
         return self._native.reserve(interface, rate, period, socket)
 
+    def record_delays(self, file, sizes):
+        """Keeps the stored profile of delays in ``file`` fresh by the messages of this side while its rate is reserved.
+
+        ``qfabric net profile`` makes the file. ``sizes`` are the sizes of messages for which it is renewed, such as the
+        largest I, P and B frame; a message counts for the smallest size that holds it, if it has three quarters of it.
+        """
+        self._native.record_delays(file, list(sizes))
+
     def rebind(self, local, carrier=0):
         """Changes the own address of a carrier to ``ADDRESS:PORT`` while messages flow; the other side follows."""
         self._native.rebind(local, carrier)

@@ -26,6 +26,11 @@ impl Driver {
                 self.grants.replace(grant);
                 self.apply_grant();
             }
+            Command::Record(recording, reply) => {
+                self.recording = Some(recording);
+                self.follow_path();
+                answer(&reply, Ok(()));
+            }
             Command::Attach { local, peer, reply } => self.connect(local, peer, reply),
             Command::Detach(carrier, reply) => {
                 let done = self.detach(carrier, "detached");

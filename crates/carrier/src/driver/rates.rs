@@ -73,6 +73,9 @@ impl Driver {
     pub(super) fn follow_path(&mut self) {
         let Some(sending) = self.carriers.get(&self.sending) else { return };
         let granted = sending.carrier.governor().and_then(|governor| governor.granted());
+        if let Some(recording) = &mut self.recording {
+            recording.follow(granted, self.session.next_number().get());
+        }
         let is_limited = sending.full.is_some_and(|at| super::now().since(at) < LIMITED);
         let rate = match (granted, sending.path.rate) {
             (Some(granted), _) => granted,

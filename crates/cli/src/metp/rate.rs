@@ -24,6 +24,8 @@ pub(super) struct Terms {
     pub(super) deadline: Option<Nanos>,
     pub(super) mode: Mode,
     pub(super) largest: Bytes,
+    /// The largest frame of each kind.
+    pub(super) sizes: Vec<Bytes>,
     pub(super) interface: Option<InterfaceName>,
 }
 
@@ -43,6 +45,7 @@ impl Terms {
                 Reliability::Partial => Mode::PartiallyReliable,
             },
             largest,
+            sizes: video.sizes.into_iter().filter(|size| *size > Bytes::ZERO).collect(),
             interface: stream.local.interface.clone(),
         })
     }

@@ -27,6 +27,7 @@ pub(super) fn sent(statistics: &ConnectionStatistics, end: Option<&End>, time: D
         "rate_bps": statistics.rate.get(),
         "granted_bps": statistics.granted.map(|rate| rate.get()),
         "revocations": statistics.revocations,
+        "profile_renewals": statistics.renewals,
         "largest_datagram": session.largest_datagram,
         "rtt_ms": ms(session.rtt),
         "min_rtt_ms": ms(session.min_rtt),

@@ -21,6 +21,7 @@ use crate::connect::Daemon;
 use crate::contracts::read_stream;
 use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
+use crate::net::delay_profile;
 use crate::output;
 
 /// How long one frame waits for room before Ctrl-C is looked at.
@@ -32,7 +33,8 @@ const LAST_ACKNOWLEDGMENTS: Duration = Duration::from_secs(5);
 ///
 /// The contract gives the frame rate, the deadline, the largest frame, the reliability and the rate. If a daemon runs
 /// here and the contract names an interface, the rate is reserved for the connection, and frames are sent at that rate.
-/// Otherwise nothing is reserved, and congestion control decides. In partially reliable mode, frames that would be late
+/// Otherwise nothing is reserved, and congestion control decides. While the rate is reserved, the acknowledged frames keep
+/// the receiver's profile of delays fresh, which qfabric net profile made. In partially reliable mode, frames that would be late
 /// are dropped as a whole, B frames first. Frames are found by ffprobe; the file may be an elementary stream or a
 /// container that ffmpeg can read. Ends with 1 if the connection is lost, 3 if the receiver or the daemon refuses.
 #[derive(clap::Args, Debug)]
@@ -76,6 +78,9 @@ pub(super) struct Args {
     /// bandwidth of all other flows
     #[arg(long, value_name = "RATE")]
     lab_rate: Option<BitRate>,
+    /// Host of the stored profile of delays that the frames renew [default: the host in --to, if it has a profile]
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["lab_rate", "best_effort"])]
+    measured: Option<String>,
     /// Print statistics as JSON
     #[arg(long)]
     json: bool,
@@ -114,6 +119,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let connection = open(args, tls, options(args, &terms), expected)?;
     let source = source(args, &connection, &terms)?;
     say(&source, &connection, &terms, args);
+    renew_profile(args, &connection, &terms, &source)?;
     let begun = Instant::now();
     let sent = transmit(args, &connection, &terms, &mut frames, &stop);
     let end = sent.and_then(|()| finish(&connection, &terms, &stop));
@@ -176,6 +182,31 @@ fn say(source: &Source, connection: &ClientConnection, terms: &Terms, args: &Arg
             args.congestion, terms.rate
         ),
     }
+}
+
+/// Lets the frames renew the stored profile of the receiver, if their rate is reserved and there is a profile.
+fn renew_profile(args: &Args, connection: &ClientConnection, terms: &Terms, source: &Source) -> Result<(), Failure> {
+    let (Source::Reservation(_), Some(interface)) = (source, &terms.interface) else {
+        if args.measured.is_some() {
+            eprintln!("no profile is renewed, because nothing is reserved");
+        }
+        return Ok(());
+    };
+    let host = args.measured.as_deref().unwrap_or_else(|| host_of(&args.to));
+    let file = delay_profile(host, interface.as_str());
+    if args.measured.is_none() && !file.as_ref().is_ok_and(|file| file.exists()) {
+        return Ok(());
+    }
+    let file = file?;
+    connection.record_delays(&file, &terms.sizes).map_err(|error| failure(&error))?;
+    eprintln!("renewing {}", file.display());
+    Ok(())
+}
+
+/// The host of `HOST:PORT`, without the brackets of an IPv6 address.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// Sends all frames, until Ctrl-C.
@@ -253,7 +284,11 @@ fn finish(connection: &ClientConnection, terms: &Terms, stop: &AtomicBool) -> Re
 
 fn print(args: &Args, connection: &ClientConnection, end: Option<&End>, time: Duration) -> Result<(), Failure> {
     warn_of_revocation(connection);
-    let report = report::sent(&connection.statistics(), end, time);
+    let statistics = connection.statistics();
+    if let Some(why) = &statistics.renewal_failure {
+        eprintln!("the profile of delays is not renewed any more: {why}");
+    }
+    let report = report::sent(&statistics, end, time);
     if args.json {
         return output::print_json(&report);
     }
@@ -264,8 +299,19 @@ fn print(args: &Args, connection: &ClientConnection, end: Option<&End>, time: Du
         ("expired", "{} expired"),
         ("dropped", "{} dropped"),
         ("retransmissions", "{} retransmissions"),
+        ("profile_renewals", "profile renewed {} times"),
         ("min_rtt_ms", "round trip {} ms"),
         ("seconds", "in {} s"),
     ];
     output::print(&format!("{}\n", report::line(&report, &keys)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_an_address_has_neither_port_nor_brackets() {
+        assert_eq!(["wall:7800", "[fd00::7]:7800", "wall"].map(host_of), ["wall", "fd00::7", "wall"]);
+    }
 }

@@ -6,6 +6,8 @@ mod profile;
 mod show;
 mod stream;
 
+pub(crate) use profile::file as delay_profile;
+
 use clap::Subcommand;
 use qfabric_types::api::net::LinkInfo;
 

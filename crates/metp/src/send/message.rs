@@ -66,6 +66,8 @@ pub(super) struct OutgoingMessage {
     pub(super) acknowledged_bytes: u32,
     /// No more TPDUs are sent, because they would arrive late.
     pub(super) is_abandoned: bool,
+    /// When the first TPDU was sent; `None` before.
+    pub(super) first_sent: Option<Instant>,
     pub(super) last_sent: Instant,
     pub(super) timeout: Timeout,
     /// All TPDUs before this index are acknowledged or given up.
@@ -88,6 +90,7 @@ impl OutgoingMessage {
             copies_due: 0,
             acknowledged_bytes: 0,
             is_abandoned: false,
+            first_sent: None,
             last_sent: Instant::ZERO,
             timeout: Timeout::None,
             first_open: 0,

@@ -258,9 +258,17 @@ impl Sender {
 
     pub(crate) fn statistics(&self) -> Statistics {
         let trip = &self.round_trip;
-        let (timeout, rtt, min_rtt) = (trip.timeout(), trip.last(), trip.minimum().unwrap_or_default());
+        let (timeout, rtt, min_rtt) = (trip.timeout(), trip.last(), self.min_rtt());
         let largest_datagram = self.limit(self.way);
         Statistics { largest_datagram, timeout, rtt, min_rtt, ..self.statistics }
+    }
+
+    pub(crate) fn next_number(&self) -> MessageNumber {
+        MessageNumber::new(self.next_number)
+    }
+
+    pub(crate) fn min_rtt(&self) -> Nanos {
+        self.round_trip.minimum().unwrap_or_default()
     }
 
     /// Ends a message with its outcome.
@@ -272,8 +280,9 @@ impl Sender {
             self.status.given_up(message.number);
         }
         self.count(message.kind, outcome);
-        let (number, kind) = (MessageNumber::new(message.number), message.kind);
-        self.outcomes.push_back(Output::Outcome { number, kind, outcome });
+        let (number, kind, first_sent) = (MessageNumber::new(message.number), message.kind, message.first_sent);
+        let size = Bytes::new(u64::from(message.size()));
+        self.outcomes.push_back(Output::Outcome { number, kind, size, first_sent, outcome });
         let most = self.memory.saturating_sub(self.queue_capacity());
         self.spare.keep(message, most, self.messages_in_flight);
         self.announce_floor();

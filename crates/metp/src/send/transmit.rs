@@ -162,6 +162,7 @@ impl Sender {
         let message = &mut self.queue[choice.message];
         self.next_transmission += 1;
         self.statistics.tpdus += 1;
+        message.first_sent.get_or_insert(now);
         message.last_sent = now;
         if choice.tpdu < message.tpdus.len() {
             let tpdu = &mut message.tpdus[choice.tpdu];

@@ -118,7 +118,7 @@ pub(super) fn stored(host: &str, interface: &str) -> Result<DelayProfile, Failur
 }
 
 /// The file of a profile. Its name has the host, the interface and the kernel, for which alone the delays hold.
-fn file(host: &str, interface: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn file(host: &str, interface: &str) -> Result<PathBuf, Failure> {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || "-_.:".contains(c) { c } else { '_' };
     profiles::file(&format!("net-{host}-{interface}-{}", kernel()).chars().map(harmless).collect::<String>())
 }
