@@ -13,6 +13,7 @@ mod relay;
 mod roles;
 mod spread;
 mod sync;
+mod tokens;
 mod tree;
 mod viewers;
 
@@ -25,6 +26,7 @@ pub use qfabric_control::adapt::implosion::Rule as SpreadRule;
 pub use qfabric_control::adapt::inter_media::Terms as MediaTerms;
 pub use qfabric_control::adapt::inter_sink::Terms as SyncTerms;
 pub use qfabric_control::adapt::rate::Terms as RateTerms;
+pub use qfabric_control::adapt::tokens::Terms as TokenTerms;
 pub use qfabric_control::integrated::{ShareTerms, Terms as IntegratedTerms};
 pub use qfabric_control::ladder::{Dimension, InvalidLadder, Ladder, Terms as LadderTerms};
 
