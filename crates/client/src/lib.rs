@@ -86,6 +86,7 @@ pub use reserved_rate::ReservedRate;
 pub use session::Session;
 
 pub use qfabric_control::ladder::{self, Ladder};
+pub use qfabric_control::relief;
 pub use qfabric_shm::Process;
 pub use qfabric_types::api::contracts::{
     ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointId, JointPart, JointRefusal,

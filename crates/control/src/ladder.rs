@@ -9,9 +9,14 @@
 //! Hysteresis: a rate between the two thresholds changes nothing. After a lowering by one rung the next raise waits
 //! [`Terms::after_failure`], because a small lack may be noise at the edge of a rung; after a lowering by several, a
 //! disturbance, it waits `calm`. A raise that must be taken back within `probe` has failed: the wait is then twice as
-//! long, up to [`Terms::most_wait`]. So a steady load causes at most two changes in [`Terms::after_failure`]. For
-//! raises the rate is smoothed over a few reports. Rates are events per second. Source: thesis §5.3, §5.5 (quality, then size); the paper moves one step of quality per report
-//! in both directions and has neither hysteresis nor a second dimension.
+//! long, up to [`Terms::most_wait`]. So a steady load causes at most two changes in [`Terms::after_failure`].
+//!
+//! These waits are long if a limit ends, such as that of a link. [`Ladder::relieve`] shortens them when something else than the
+//! rate shows the end: the next raises wait `calm`, and each climbs half of the way. If such a raise fails, the ladder returns
+//! to the rung before it, and relief counts only after [`Terms::after_failure`]. For
+//! raises the rate is smoothed over a few reports. Rates are events per second. Source: thesis §5.3, §5.5 (quality, then
+//! size); the paper moves one step of quality per report in both directions and has neither hysteresis nor a second
+//! dimension.
 
 use std::fmt;
 
@@ -69,6 +74,11 @@ impl Terms {
             after_failure: Nanos::from_millis(60_000),
             most_wait: Nanos::from_millis(240_000),
         }
+    }
+
+    /// The time between two events at the wanted rate.
+    pub fn period(&self) -> Nanos {
+        Nanos::from_f64(1e9 / self.wanted)
     }
 
     /// # Errors
@@ -152,6 +162,11 @@ pub struct Ladder {
     kept: Option<Instant>,
     /// Wait for the next raise.
     wait: Nanos,
+    /// The limit seems to have ended: raises climb half of the way.
+    is_relieved: bool,
+    /// The rung before the last raise, and when a raise failed last.
+    before: usize,
+    failed: Option<Instant>,
     reported: Option<Instant>,
 }
 
@@ -174,7 +189,7 @@ impl Ladder {
             return Err(InvalidLadder::Levels { name: wrong.name.clone(), found: wrong.levels.len() });
         }
         let wait = terms.calm;
-        let (changed, kept, reported) = (None, None, None);
+        let (changed, kept, reported, failed) = (None, None, None, None);
         Ok(Ladder {
             dimensions,
             terms,
@@ -185,6 +200,9 @@ impl Ladder {
             smooth: None,
             kept,
             wait,
+            is_relieved: false,
+            before: 0,
+            failed,
             reported,
         })
     }
@@ -276,7 +294,7 @@ impl Ladder {
         let has_failed = self.is_probing && since.is_some_and(|since| since < self.terms.probe);
         // Far below the wanted rate, single steps would take too long.
         let steps = match missing {
-            _ if has_failed => 1,
+            _ if has_failed => self.before.saturating_sub(self.rung).max(1),
             missing if missing > 0.5 => 4,
             missing if missing > 0.25 => 2,
             _ => 1,
@@ -287,7 +305,8 @@ impl Ladder {
             (false, 1) => self.wait.max(self.terms.after_failure),
             (false, _) => self.terms.calm,
         };
-        self.is_probing = false;
+        self.failed = if has_failed { Some(now) } else { self.failed };
+        (self.is_probing, self.is_relieved) = (false, false);
         self.step(self.rung + steps, Reason::TooSlow { achieved, wanted: self.terms.wanted }, now)
     }
 
@@ -296,14 +315,27 @@ impl Ladder {
         if self.rung == 0 || since < self.wait {
             return None;
         }
-        self.is_probing = true;
+        (self.is_probing, self.before) = (true, self.rung);
         let reason = Reason::Kept { achieved, wanted: self.terms.wanted, since };
-        self.step(self.rung - 1, reason, now)
+        let up = if self.is_relieved { self.rung.div_ceil(2) } else { 1 };
+        self.step(self.rung - up, reason, now)
+    }
+
+    /// Something else than the rate shows that the limit has ended, such as a shorter delay
+    /// ([`Relief`](crate::relief::Relief)). Returns whether it counts: not at the best rung, and not within
+    /// [`Terms::after_failure`] of a raise that failed.
+    pub fn relieve(&mut self, now: Instant) -> bool {
+        let has_failed = self.failed.is_some_and(|failed| now.since(failed) < self.terms.after_failure);
+        if self.rung == 0 || has_failed {
+            return false;
+        }
+        (self.is_relieved, self.wait) = (true, self.wait.min(self.terms.calm));
+        true
     }
 
     /// Moves to a rung, such as by a decision of a policy; a rung below the minimum is the minimum.
     pub fn move_to(&mut self, rung: usize, now: Instant) -> Option<Move> {
-        self.is_probing = false;
+        (self.is_probing, self.is_relieved) = (false, false);
         self.step(rung, Reason::Asked, now)
     }
 

@@ -21,6 +21,7 @@ pub mod law;
 pub mod model;
 pub mod predict;
 pub mod reach;
+pub mod relief;
 pub mod replay;
 mod rhythm;
 mod target;

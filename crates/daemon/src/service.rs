@@ -108,7 +108,13 @@ impl Service {
         let (mechanism, observer, policy) = (ready.mechanism, ready.observer, &ready.policy);
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
-        let channels = Arc::new(Channels::start(&config.channels, control.requests.clone(), timeline.clone(), ending)?);
+        let channels = Arc::new(Channels::start(
+            &config.channels,
+            control.requests.clone(),
+            net.board(),
+            timeline.clone(),
+            ending,
+        )?);
         let answer = config.net.answer.map(|port| AnswerThread::start(port.get(), ending)).transpose();
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
@@ -180,11 +186,14 @@ impl Service {
     /// Starts the threads that do the service's work beside the control thread; also returns what contracts are asked of.
     fn start_threads(&mut self) -> Result<(Threads, Arc<Contracts>), DaemonError> {
         let parts = self.parts();
-        let Service { control, sockets, ecalls, channels, energy, energy_period, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, channels, energy, energy_period, ending, .. } = self;
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         let dispatcher = Dispatcher::start(ecalls.clone(), packets);
         let dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
         let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
+        if let Ok(fabric) = channels.on() {
+            net.report_to(fabric);
+        }
         let events = sockets.channels.take().map(|listener| SocketThread::start(channels, listener, ending));
         let events = events.transpose().map_err(failed)?.flatten();
         let monitor = channels.on().ok().map(|fabric| MonitorThread::start(fabric, ending)).transpose();

@@ -105,6 +105,8 @@ pub const MEMORY_RESERVES: u16 = 530;
 pub const MEMORY_ACCOUNTS: u16 = 531;
 /// `daemon`: the promised rates of processes; held for a moment only.
 pub const PROMISED_RATES: u16 = 532;
+/// `daemon`: what streams of packets count, and decisions about them; held for a moment only.
+pub const STREAM_BOARD: u16 = 533;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 

@@ -12,8 +12,8 @@ pub const FRAMES: &str = "struct frame { unsigned int stream; int number; int se
     int level; long generated_ns; };";
 /// The events of the channel NAME.talk: what receivers report, and levels that somebody wants.
 pub const TALK: &str = "struct feedback { unsigned int stream; unsigned int receiver; int generated; int sent; \
-    int arrived; int decoded; int shown; int jitter_us; int lost; int missing; int want_key; int level; }; \
-    struct level { int codec; int quality; int width; int height; };";
+    int arrived; int decoded; int shown; int jitter_us; int lost; int missing; int want_key; int level; \
+    long least_delay_ns; }; struct level { int codec; int quality; int width; int height; };";
 
 /// Length of `struct frame`.
 pub const HEADER: usize = 40;
@@ -24,7 +24,9 @@ pub const MAX_PARTS: u16 = 512;
 /// Least and largest length of an event's data: [`FrameHeader::split`].
 pub const FRAGMENT: std::ops::RangeInclusive<usize> = (16 << 10) - HEADER..=MAX_PAYLOAD - HEADER;
 
-const FEEDBACK: usize = 48;
+const FEEDBACK: usize = 56;
+/// In the place of a delay: no picture arrived.
+const NO_DELAY: i64 = i64::MIN;
 const LEVEL: usize = 16;
 
 /// An event that is not what its format says.
@@ -169,6 +171,9 @@ pub struct Feedback {
     pub want_key: bool,
     /// The level of the last picture that was shown: [`FrameHeader::level`].
     pub level: u32,
+    /// The least time from a picture's generation to its arrival in the last second, in nanoseconds. It contains the difference
+    /// of the clocks. None: no picture arrived.
+    pub least_delay_ns: Option<i64>,
 }
 
 impl Feedback {
@@ -180,6 +185,7 @@ impl Feedback {
         for (at, value) in event.chunks_exact_mut(4).zip(words.into_iter().chain(more)) {
             at.copy_from_slice(&value.to_le_bytes());
         }
+        event[48..].copy_from_slice(&self.least_delay_ns.unwrap_or(NO_DELAY).to_le_bytes());
         event
     }
 
@@ -189,6 +195,7 @@ impl Feedback {
             return Err(BadEvent::Length(event.len()));
         }
         let value = |number: usize| word(event, 4 * number);
+        let delay = (u64::from(value(13)) << 32 | u64::from(value(12))).cast_signed();
         Ok(Feedback {
             stream: value(0),
             receiver: value(1),
@@ -202,6 +209,7 @@ impl Feedback {
             missing: value(9),
             want_key: value(10) != 0,
             level: value(11),
+            least_delay_ns: Some(delay).filter(|delay| *delay != NO_DELAY),
         })
     }
 }
@@ -284,10 +292,12 @@ mod tests {
         }
 
         #[test]
-        fn what_receivers_say_is_read_as_it_was_written(words: [u32; 11], want_key: bool) {
+        fn what_receivers_say_is_read_as_it_was_written(words: [u32; 11], want_key: bool, delay: i64) {
             let [stream, receiver, generated, sent, arrived, decoded, shown, jitter_us, lost, missing, level] = words;
+            let least_delay_ns = Some(delay).filter(|delay| *delay != NO_DELAY);
             let said = Feedback {
                 stream, receiver, generated, sent, arrived, decoded, shown, jitter_us, lost, missing, want_key, level,
+                least_delay_ns,
             };
             prop_assert_eq!(Feedback::parse(&said.encode()), Ok(said));
         }

@@ -216,16 +216,20 @@ impl Step<'_> {
 fn aim(roster: &Roster, event: &Submission<'_>, chosen: &mut Vec<bool>) -> usize {
     chosen.clear();
     let wanted = 1_u64 << event.event_type;
-    chosen.extend(roster.types.iter().map(|types| types & wanted != 0));
-    let meant = |host: &Name, number: u32| match event.target {
-        Target::All => true,
-        Target::Host(name) => host == name,
-        Target::Sink(name, sink) => number == sink && host == name,
-    };
-    if event.target != Target::All {
-        for (seat, chosen) in roster.seats.iter().zip(chosen.iter_mut()) {
-            *chosen &= meant(&seat.member.host, seat.member.number);
+    let (name, sink) = match event.target {
+        Target::All => {
+            chosen.extend(roster.types.iter().map(|types| types & wanted != 0));
+            return filter::count(chosen);
         }
+        Target::Host(name) => (name, None),
+        Target::Sink(name, sink) => (name, Some(sink)),
+    };
+    // Only the host's own seats are compared: there may be thousands of others.
+    chosen.resize(roster.seats.len(), false);
+    let Some(span) = roster.of_host(name) else { return 0 };
+    for at in span.from..span.to {
+        let is_meant = sink.is_none_or(|sink| roster.seats[at].member.number == sink);
+        chosen[at] = is_meant && roster.types[at] & wanted != 0;
     }
     filter::count(chosen)
 }

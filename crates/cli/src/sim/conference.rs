@@ -68,6 +68,8 @@ enum ScenarioName {
     E,
     /// The pictures are JPEG, which the server cannot encode at the wanted rate
     F,
+    /// As e, but the links recover at 60 % of the time
+    G,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -93,6 +95,7 @@ impl From<ScenarioName> for Scenario {
             ScenarioName::D => Scenario::D,
             ScenarioName::E => Scenario::E,
             ScenarioName::F => Scenario::F,
+            ScenarioName::G => Scenario::G,
         }
     }
 }

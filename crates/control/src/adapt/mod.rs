@@ -20,4 +20,5 @@ pub mod inter_sink;
 pub mod multipoint;
 pub mod rate;
 pub mod split;
+pub mod tokens;
 pub mod tree;

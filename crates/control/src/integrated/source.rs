@@ -9,6 +9,7 @@ use super::{Candidate, Change, Plan, ShareFacts, ShareLaw, ShareTerms, plan};
 use crate::bottleneck::{self, Bottleneck, Guilty, Observation};
 use crate::flow::{Host, Processor, Rung, Sink, Situation, Stream};
 use crate::ladder::Ladder;
+use crate::relief::Relief;
 
 /// Weight of the newest report in the smoothed rate that allows recovery.
 const SMOOTHING: f64 = 0.4;
@@ -55,6 +56,8 @@ pub struct SinkFacts {
     pub used: Option<f64>,
     /// Pressure on the CPU, 0 to 1.
     pub pressure: Option<f64>,
+    /// The least delay of an event since the last report, in nanoseconds, with any constant error.
+    pub least_delay: Option<f64>,
     /// The sink's host has no larger contract for it.
     pub is_saturated: bool,
 }
@@ -115,6 +118,8 @@ pub struct Source {
     known: BTreeMap<u64, Known>,
     guilty: Option<Guilty>,
     begun: Option<Instant>,
+    /// The delays at the sinks, which show that a link has recovered.
+    relief: Relief<u64>,
     patience: Patience,
 }
 
@@ -131,13 +136,20 @@ struct Patience {
     is_probing: bool,
     /// The last change was one of the contract alone.
     is_contract: bool,
+    /// A limit seems to have ended: half of the rungs may come back at once.
+    is_relieved: bool,
+    /// When a higher rung failed last.
+    failed: Option<Instant>,
 }
 
 impl Source {
     pub fn new(ladder: Ladder, terms: Terms) -> Source {
         let calm = ladder.terms().calm;
         let (smooth, kept, changed) = (None, None, None);
-        let patience = Patience { smooth, low: 0, kept, changed, wait: calm, is_probing: false, is_contract: false };
+        let (is_probing, is_contract, is_relieved, failed) = (false, false, false, None);
+        let patience =
+            Patience { smooth, low: 0, kept, changed, wait: calm, is_probing, is_contract, is_relieved, failed };
+        let relief = Relief::new(ladder.terms().period());
         let (costs, known) = (BTreeMap::new(), BTreeMap::new());
         Source {
             terms,
@@ -149,6 +161,7 @@ impl Source {
             known,
             guilty: None,
             begun: None,
+            relief,
             patience,
         }
     }
@@ -171,6 +184,7 @@ impl Source {
             return None;
         }
         self.learn(source, sinks, now);
+        self.look_for_relief(sinks, now);
         let terms = *self.ladder.terms();
         self.patience.note(rate, &terms, now);
         let dwell = if self.patience.is_contract { EFFECT } else { terms.dwell };
@@ -183,6 +197,18 @@ impl Source {
         }
         let waited = self.patience.kept.is_some_and(|kept| now.since(kept) >= self.patience.wait);
         if waited { self.recover((source, sinks), (&median, rate), now) } else { None }
+    }
+
+    /// A shorter delay at half of the sinks shows that a link has recovered.
+    fn look_for_relief(&mut self, sinks: &[SinkFacts], now: Instant) {
+        for sink in sinks {
+            if let Some(delay) = sink.least_delay {
+                self.relief.on_delay(&sink.sink, delay, now);
+            }
+        }
+        if self.ladder.rung() > 0 && self.relief.is_there(now) {
+            self.patience.relieve(self.ladder.terms(), now);
+        }
     }
 
     /// The rate is too low: acts on the guilty part.
@@ -267,6 +293,7 @@ impl Source {
         if let Some(rung) = rung {
             self.patience.moved(from, rung, self.ladder.terms(), now);
             self.ladder.move_to(rung, now);
+            self.relief.reset();
             self.law.forget();
         }
         (self.patience.changed, self.patience.is_contract) = (Some(now), rung.is_none());
@@ -411,7 +438,11 @@ impl Source {
         let rung = self.ladder.rung();
         let is_known = matches!(self.guilty, Some(Guilty::SourceProcessor | Guilty::SinkProcessor));
         // At most sixteen rungs are compared.
-        let best = if is_known { 0 } else { rung - 1 };
+        let best = match (is_known, self.patience.is_relieved) {
+            (true, _) => 0,
+            (false, true) => rung / 2,
+            (false, false) => rung - 1,
+        };
         let each = (rung - best).div_ceil(16);
         let share = |rung: usize| {
             let need = self.share_for(rung);
@@ -486,6 +517,14 @@ impl Patience {
             (false, 1) => self.wait.max(terms.after_failure),
             (false, _) => terms.calm,
         };
-        self.is_probing = false;
+        (self.is_probing, self.is_relieved) = (false, false);
+        self.failed = if has_failed { Some(now) } else { self.failed };
+    }
+
+    /// As [`Ladder::relieve`].
+    fn relieve(&mut self, terms: &crate::ladder::Terms, now: Instant) {
+        if self.failed.is_none_or(|failed| now.since(failed) >= terms.after_failure) {
+            (self.is_relieved, self.wait) = (true, self.wait.min(terms.calm));
+        }
     }
 }

@@ -153,6 +153,38 @@ fn low_rates_at_the_lowest_rung_do_not_shorten_the_wait_after_a_raise_that_faile
 }
 
 #[test]
+fn relief_brings_the_best_rung_back_within_half_a_minute() {
+    let mut ladder = ladder();
+    let narrow = |rung: usize| if rung < 5 { 14.0 } else { 20.0 };
+    for second in 0..400 {
+        ladder.on_rate(narrow(ladder.rung()), at(second));
+    }
+    assert_eq!(ladder.rung(), 5);
+    let mut alone = ladder.clone();
+    let raised = (400..500).filter(|second| alone.on_rate(20.0, at(*second)).is_some()).count();
+    let back = (400..500).find(|second| {
+        ladder.relieve(at(*second));
+        ladder.on_rate(20.0, at(*second)).is_some_and(|step| step.to == 0)
+    });
+    assert!(back.is_some_and(|second| second <= 430), "the best rung at second {back:?}");
+    assert!(alone.rung() > 0, "without relief, {raised} raises in 100 s");
+}
+
+#[test]
+fn a_raise_by_relief_that_fails_returns_to_its_rung_and_the_next_waits() {
+    let mut ladder = ladder().starting_at(6);
+    let mut changes = Vec::new();
+    for second in 0..60 {
+        assert!(ladder.relieve(at(second)) || !changes.is_empty());
+        let rate = if ladder.rung() < 6 { 9.0 } else { 20.0 };
+        changes.extend(ladder.on_rate(rate, at(second)).map(|step| (step.from, step.to)));
+    }
+    assert_eq!(changes, [(6, 3), (3, 6)], "half of the way, and back");
+    assert!(!ladder.relieve(at(60)) && ladder.relieve(at(80)));
+    assert!(!Ladder::new(vec![Dimension::new("quality", &[2, 1])], Terms::new(20.0)).unwrap().relieve(at(0)));
+}
+
+#[test]
 fn a_ladder_of_invalid_values_is_refused_with_the_range() {
     let quality = || vec![Dimension::new("quality", &[2, 1])];
     let refusal = |dimensions: Vec<Dimension>, terms: Terms| Ladder::new(dimensions, terms).unwrap_err().to_string();

@@ -1,5 +1,7 @@
-//! Attributes that this host can read: the kernel's, and those that the control thread publishes for its
-//! applications.
+//! Attributes that this host can read: the kernel's, those that the control thread publishes for its applications, and
+//! those of streams of packets.
+
+use std::sync::Arc;
 
 use qfabric_host::monitor::Jobs;
 use qfabric_linux::monitor::{Meters, Missing};
@@ -7,17 +9,22 @@ use qfabric_types::monitor::{Attribute, AttributeId, Readers};
 use qfabric_types::{AppId, Instant};
 
 use crate::control::Monitored;
+use crate::net::Board;
 
 pub(super) struct Attributes {
     meters: Meters,
     jobs: Jobs,
-    /// Attributes of both; rebuilt after a rescan.
+    board: Arc<Board>,
+    /// The version of the board's list.
+    version: u64,
+    /// Attributes of all; rebuilt after a rescan.
     all: Vec<Attribute>,
 }
 
 impl Attributes {
-    pub(super) fn open() -> Attributes {
-        let mut attributes = Attributes { meters: Meters::open(), jobs: Jobs::default(), all: Vec::new() };
+    pub(super) fn open(board: Arc<Board>) -> Attributes {
+        let (meters, jobs) = (Meters::open(), Jobs::default());
+        let mut attributes = Attributes { meters, jobs, board, version: 0, all: Vec::new() };
         attributes.list();
         attributes
     }
@@ -27,10 +34,13 @@ impl Attributes {
         self.meters.missing()
     }
 
-    /// Finds interfaces and disks that appeared or disappeared.
+    /// Finds interfaces, disks and streams that appeared or disappeared.
     pub(super) fn rescan(&mut self) {
-        if self.meters.is_stale() {
+        let is_stale = self.meters.is_stale();
+        if is_stale {
             self.meters.rescan();
+        }
+        if is_stale || self.version != self.board.version() {
             self.list();
         }
     }
@@ -56,7 +66,9 @@ impl Attributes {
 
     fn list(&mut self) {
         self.all.clear();
+        self.version = self.board.version();
         self.all.extend(self.meters.attributes().iter().chain(self.jobs.attributes()).cloned());
+        self.all.extend(self.board.attributes());
     }
 }
 
@@ -66,7 +78,8 @@ impl Readers for Attributes {
     }
 
     fn read(&mut self, attribute: AttributeId, application: AppId, now: Instant) -> Option<i64> {
-        let Attributes { meters, jobs, .. } = self;
-        jobs.read(attribute, application, now).or_else(|| meters.read(attribute, application, now))
+        let Attributes { meters, jobs, board, .. } = self;
+        let of_applications = jobs.read(attribute, application, now);
+        of_applications.or_else(|| meters.read(attribute, application, now)).or_else(|| board.read(attribute))
     }
 }

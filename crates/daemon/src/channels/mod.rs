@@ -60,14 +60,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use qfabric_host::manager::Input;
 use qfabric_sync::{Guard, Lock, lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::channel::Name;
+use qfabric_types::monitor::Reading;
 use rustix::event::epoll::{self, CreateFlags};
 
 use crate::closer::Closer;
 use crate::control::Requests;
 use crate::ending::Ending;
+use crate::net::Board;
 use crate::startup::DaemonError;
 use crate::timeline::Recorder;
 use answering::Answering;
@@ -116,6 +119,8 @@ pub(crate) struct Fabric {
     /// Sockets of all connections.
     lines: OwnedFd,
     requests: Requests,
+    /// What streams of packets count, and decisions about them.
+    board: Arc<Board>,
     timeline: Arc<Recorder>,
     stopping: AtomicBool,
     totals: Totals,
@@ -141,13 +146,14 @@ impl Channels {
     pub(crate) fn start(
         config: &ChannelsConfig,
         requests: Requests,
+        board: Arc<Board>,
         timeline: Arc<Recorder>,
         ending: &Ending,
     ) -> Result<Channels, DaemonError> {
         if !config.enabled {
             return Ok(Channels { fabric: None, requests });
         }
-        let fabric = Fabric::start(config, requests.clone(), timeline, ending)?;
+        let fabric = Fabric::start(config, requests.clone(), board, timeline, ending)?;
         fabric.network.add_policy(Box::new(ControlListener(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         fabric.begin_contracts()?;
@@ -177,6 +183,7 @@ impl Fabric {
     fn start(
         config: &ChannelsConfig,
         requests: Requests,
+        board: Arc<Board>,
         timeline: Arc<Recorder>,
         ending: &Ending,
     ) -> Result<Fabric, DaemonError> {
@@ -196,7 +203,7 @@ impl Fabric {
             asked: Asked::default(),
             answering: Answering::default(),
             owned: Owned::default(),
-            monitors: Monitors::new().map_err(failed)?,
+            monitors: Monitors::new(board.clone()).map_err(failed)?,
             policies: Policies::default(),
             reports: Reports::default(),
             lending: Lending::new(mailbox_wake),
@@ -204,10 +211,21 @@ impl Fabric {
             epoll,
             lines,
             requests,
+            board,
             timeline,
             stopping: AtomicBool::new(false),
             totals: Totals::default(),
         })
+    }
+
+    /// Passes readings of streams of packets to the policies of this host.
+    pub(crate) fn stream_readings(&self, readings: &[Reading]) {
+        if readings.is_empty() || self.policies.count() == 0 {
+            return;
+        }
+        self.network.manager(|manager, now| {
+            readings.iter().for_each(|reading| manager.handle(Input::Reading(None, self.host.clone(), *reading), now));
+        });
     }
 
     fn registry(&self) -> Guard<'_, Registry, { rank::CHANNELS_REGISTRY }> {

@@ -18,6 +18,7 @@ use super::triggers::{Ready, Triggers, Waiting, Wanted};
 use super::{Fabric, lock, problems};
 use crate::control::Monitored;
 use crate::ending::Ending;
+use crate::net::Board;
 
 /// How often this host looks for interfaces, disks and applications that appeared or disappeared.
 const RESCAN: Nanos = Nanos::from_millis(2_000);
@@ -71,10 +72,10 @@ impl Drop for MonitorThread {
 }
 
 impl Monitors {
-    pub(super) fn new() -> std::io::Result<Monitors> {
+    pub(super) fn new(board: Arc<Board>) -> std::io::Result<Monitors> {
         let watching = Watching {
             monitor: Monitor::new(),
-            attributes: Attributes::open(),
+            attributes: Attributes::open(board),
             triggers: Triggers::default(),
             adaptive: BTreeMap::new(),
             last: BTreeMap::new(),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{Event, RegistrationId, SourceId};
-use qfabric_host::manager::policies::{DELAY, RATE};
+use qfabric_host::manager::policies::{DELAY, LEAST_DELAY, RATE};
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::LeaseId;
@@ -34,6 +34,8 @@ pub(super) struct Reports(Lock<BTreeMap<Name, Reported>, { rank::REPORTS }>);
 
 struct Reported {
     meter: RateMeter,
+    /// The least delay of an event since the last report, in nanoseconds; negative if the clocks' comparison is wrong.
+    least_delay: Option<i64>,
     /// By the source's host; an event of a known host allocates no memory.
     handed: BTreeMap<Name, BTreeMap<SourceId, Handed>>,
     due: Instant,
@@ -66,6 +68,28 @@ impl Handed {
     }
 }
 
+/// The counts of a channel since its last report.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Taken {
+    channel: Name,
+    rate_milli: i64,
+    /// None: no event was delivered.
+    least_delay: Option<i64>,
+    over: Nanos,
+}
+
+impl Taken {
+    fn readings(&self, at: Instant) -> impl Iterator<Item = (&'static str, Reading)> {
+        let (over, cause) = (self.over, Cause::Poll);
+        let reading = move |name: &'static str, value, unit| {
+            let (attribute, application) = (AttributeId::of(name), HOST);
+            (name, Reading { attribute, application, value, at, over, cause, unit })
+        };
+        let delay = self.least_delay.map(|delay| reading(LEAST_DELAY, delay, Unit::Nanoseconds));
+        [reading(RATE, self.rate_milli, Unit::PerSecond)].into_iter().chain(delay)
+    }
+}
+
 impl Reported {
     fn forget_quiet(&mut self) {
         self.handed.retain(|_, sources| {
@@ -93,6 +117,8 @@ impl Reports {
         };
         if sources.entry(event.source).or_default().is_first(event.number) {
             reported.meter.hit(now);
+            let delay = now.get().cast_signed().saturating_sub(event.sent.get().cast_signed());
+            reported.least_delay = Some(reported.least_delay.map_or(delay, |least| least.min(delay)));
         }
     }
 
@@ -109,7 +135,7 @@ impl Reports {
     }
 
     /// Takes the counts of the channels whose reports are due.
-    pub(super) fn take(&self, now: Instant, period: Nanos) -> Vec<(Name, i64, Nanos)> {
+    pub(super) fn take(&self, now: Instant, period: Nanos) -> Vec<Taken> {
         let mut all = lock(&self.0);
         let due = all.iter_mut().filter(|(_, reported)| reported.due <= now);
         let taken = due.map(|(channel, reported)| {
@@ -117,13 +143,14 @@ impl Reports {
             reported.forget_quiet();
             // A thread that was late does not send two reports at once.
             reported.due = (reported.due + period).max(now + Nanos::new(period.get() / 2));
-            (channel.clone(), rate_milli, over)
+            Taken { channel: channel.clone(), rate_milli, least_delay: reported.least_delay.take(), over }
         });
         taken.collect()
     }
 
     fn begin(&self, channel: &Name, now: Instant, period: Nanos) {
-        let begun = || Reported { meter: RateMeter::new(now), handed: BTreeMap::new(), due: now + period };
+        let begun =
+            || Reported { meter: RateMeter::new(now), least_delay: None, handed: BTreeMap::new(), due: now + period };
         lock(&self.0).entry(channel.clone()).or_insert_with(begun);
     }
 }
@@ -139,20 +166,12 @@ impl Fabric {
 
     /// Sends the reports that are due.
     pub(super) fn report_handed(&self, now: Instant) {
-        for (channel, value, over) in self.reports.take(now, self.config.report) {
-            if !self.has_reader(&ChannelId::data(channel.clone())) {
+        for taken in self.reports.take(now, self.config.report) {
+            if !self.has_reader(&ChannelId::data(taken.channel.clone())) {
                 continue;
             }
-            let reading = Reading {
-                attribute: AttributeId::of(RATE),
-                application: HOST,
-                value,
-                at: now,
-                over,
-                cause: Cause::Poll,
-                unit: Unit::PerSecond,
-            };
-            self.network.report(&reading, RATE, &ChannelId { plane: Plane::Quality, name: channel });
+            let quality = ChannelId { plane: Plane::Quality, name: taken.channel.clone() };
+            taken.readings(now).for_each(|(name, reading)| self.network.report(&reading, name, &quality));
         }
     }
 
@@ -215,7 +234,7 @@ impl Fabric {
 /// Whether applications may report this attribute; the service itself counts arrivals.
 fn is_applications(attribute: &str) -> bool {
     let is_name = attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
-    is_name && attribute.starts_with("app.") && attribute != RATE
+    is_name && attribute.starts_with("app.") && ![RATE, LEAST_DELAY].contains(&attribute)
 }
 
 #[cfg(test)]
@@ -228,7 +247,9 @@ mod tests {
     fn applications_speak_for_themselves_and_of_nothing_else() {
         assert!(is_applications("app.position") && is_applications("app.show_need"));
         let longest = format!("app.{}", "x".repeat(MAX_NAME));
-        for refused in ["app.rate_milli", "cpu.run_queue", "position", "app. position", longest.as_str()] {
+        for refused in
+            ["app.rate_milli", "app.least_delay", "cpu.run_queue", "position", "app. position", longest.as_str()]
+        {
             assert!(!is_applications(refused), "{refused}");
         }
     }
@@ -242,7 +263,9 @@ mod tests {
         let (reports, video) = (Reports::default(), "video".parse().unwrap());
         reports.begin(&video, ms(0), PERIOD);
         assert!(reports.take(ms(499), PERIOD).is_empty());
-        assert_eq!(reports.take(ms(500), PERIOD), [("video".parse().unwrap(), 0, PERIOD)]);
+        let none = Taken { channel: "video".parse().unwrap(), rate_milli: 0, least_delay: None, over: PERIOD };
+        assert_eq!(none.readings(ms(500)).map(|(name, _)| name).collect::<Vec<_>>(), [RATE]);
+        assert_eq!(reports.take(ms(500), PERIOD), [none]);
         reports.delay(&video, Nanos::from_millis(130), PERIOD);
         assert_eq!(reports.next(), Some(ms(1_130)));
         reports.delay(&video, Nanos::from_millis(3_600_000), PERIOD);

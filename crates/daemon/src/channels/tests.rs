@@ -61,7 +61,10 @@ impl Host {
         let config = ChannelsConfig { enabled: true, engine: EngineName::None, host, ..config };
         let ending = Ending::new().unwrap();
         let (requests, commands) = control::requests(ending.control_wake().clone());
-        Host { fabric: Fabric::start(&config, requests, Arc::default(), &ending).unwrap(), _commands: commands }
+        Host {
+            fabric: Fabric::start(&config, requests, Arc::default(), Arc::default(), &ending).unwrap(),
+            _commands: commands,
+        }
     }
 
     fn user(&self, uid: u32) -> User<'_> {

@@ -1,7 +1,8 @@
 //! Streams that follow attributes: a handler in E-code, in the kernel or in the daemon, sets attributes of its
 //! subscription, and the stream changes accordingly. While a stream follows, a thread checks every 5 ms, because
 //! attributes are words in shared memory that change without a notification. The same thread ends streams whose leases
-//! are over, and tells applications the offers of freed rates.
+//! are over, tells applications the offers of freed rates, carries out the decisions of policies about streams, and
+//! reports what streams count.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -53,6 +54,8 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
         state.open_configured();
     }
     let offers = leases::tick(&mut state, recheck);
+    net.steer(&mut state);
+    let readings = net.count(&state);
     let followed = followed(&state);
     for (interface, id, subscription) in &followed {
         let daemon = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
@@ -62,6 +65,9 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
         }
     }
     drop(state);
+    if let Some(fabric) = net.fabric.get().and_then(Weak::upgrade) {
+        fabric.stream_readings(&readings);
+    }
     offers.iter().for_each(|offer| ecalls.announce(OFFER_SERVICE, offer.pid, &offer.bytes()));
     Some(!followed.is_empty())
 }

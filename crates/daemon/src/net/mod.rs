@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `admission.rs` | whether a link carries a set of streams; the longest delay of a stream |
+//! | `board.rs`, `steering.rs` | what monitors read of streams, and what policies decide about them |
 //! | `config.rs` | the section `[net]` of the configuration, at the start and at SIGHUP |
 //! | `follow.rs` | streams that follow the attributes of a subscription |
 //! | `held.rs` | rates that are promised without a stream, for joint contracts |
@@ -18,6 +19,7 @@
 //! The state ends with the daemon, which then restores the former queues of the interfaces; after a crash the next
 //! start restores them. One lock protects the whole state: changes are rare, and packets never wait for the lock.
 mod admission;
+mod board;
 mod config;
 mod follow;
 mod held;
@@ -31,10 +33,11 @@ mod rights;
 pub(crate) mod routes;
 #[cfg(test)]
 mod site;
+mod steering;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use qfabric_linux::net::{Attachment, Book};
 use qfabric_sync::{Lock, rank};
@@ -45,9 +48,11 @@ use qfabric_types::api::net::{
 };
 
 use crate::auth::Peer;
+use crate::channels::Fabric;
 use crate::ecalls::Ecalls;
 use crate::ending::Ending;
 use crate::problem;
+pub(crate) use board::Board;
 pub use config::{LinkConfig, NetConfig, Rate};
 pub(crate) use held::{Links, RateRefusal};
 use interface::Interface;
@@ -61,6 +66,9 @@ pub(crate) struct Net {
     promised: Lock<Vec<promised::OfProcess>, { rank::PROMISED_RATES }>,
     /// Tells which subscriptions a caller may let a stream follow.
     ecalls: Weak<Ecalls>,
+    board: Arc<Board>,
+    /// The policies that get the readings of streams; unset until the service has begun, and without channels.
+    fabric: OnceLock<Weak<Fabric>>,
 }
 
 struct State {
@@ -88,9 +96,22 @@ impl Net {
         let configured = links::pending(links);
         let held = held::Ends::default();
         let state = State { book, attached: BTreeMap::new(), configured, in_file, held, is_over: false };
-        let net = Arc::new(Net { state: state.into(), promised: Lock::default(), ecalls: Arc::downgrade(ecalls) });
+        let (promised, board) = (Lock::default(), Arc::default());
+        let (ecalls_of_net, fabric) = (Arc::downgrade(ecalls), OnceLock::new());
+        let net = Arc::new(Net { state: state.into(), promised, ecalls: ecalls_of_net, board, fabric });
         follow::start(&net, ecalls, ending)?;
         Ok(net)
+    }
+
+    /// What streams count, and what policies decide about them.
+    pub(crate) fn board(&self) -> Arc<Board> {
+        self.board.clone()
+    }
+
+    /// From now on the policies of this host get the readings of streams.
+    pub(crate) fn report_to(&self, fabric: &Arc<Fabric>) {
+        // Called once.
+        let _ = self.fabric.set(Arc::downgrade(fabric));
     }
 
     fn state(&self) -> promised::Changing<'_> {

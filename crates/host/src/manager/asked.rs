@@ -31,8 +31,9 @@ pub(super) fn filter_id(channel: &ChannelId) -> FilterId {
 pub(super) fn filter() -> Choose {
     Box::new(|event, sinks, chosen| {
         let Some(key) = ReadingEvent::attribute_of(event.payload).map(key) else { return };
-        for (at, chosen) in chosen.iter_mut().enumerate() {
-            *chosen &= sinks.attribute(at, ASKED).is_none() || sinks.attribute(at, &key).is_some();
+        // A report for one host looks at that host's marks only.
+        for (at, chosen) in chosen.iter_mut().enumerate().filter(|(_, chosen)| **chosen) {
+            *chosen = sinks.attribute(at, &key).is_some() || sinks.attribute(at, ASKED).is_none();
         }
     })
 }

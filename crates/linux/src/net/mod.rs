@@ -299,6 +299,21 @@ impl Attachment {
         }
     }
 
+    /// Counters of all streams, by one request to the kernel. Counters that cannot be read are 0.
+    pub fn all_counters(&self) -> Vec<(StreamId, StreamCounters)> {
+        let ids = self.streams.keys().copied();
+        if ids.len() == 0 {
+            return Vec::new();
+        }
+        match &self.carrier {
+            Carrier::Dwcs(dwcs) => ids.map(|id| (id, dwcs.stats().stream(id))).collect(),
+            Carrier::Htb(htb) => {
+                let counts = htb.counters().unwrap_or_default();
+                ids.map(|id| (id, counts.stream(id))).collect()
+            }
+        }
+    }
+
     /// Counters of the packets that belong to no stream.
     pub fn best_effort_counters(&self) -> BestEffortCounters {
         match &self.carrier {

@@ -7,7 +7,7 @@ use qfabric_channel::{EventType, Registration, SinkSpec, SourceId, SourceSpec, S
 use qfabric_control::ladder::Ladder;
 use qfabric_host::manager::Recipient;
 use qfabric_host::manager::policies::{
-    ARRIVED, CPU_GUARANTEED, CPU_USED, DECODED, GENERATED, RATE, SENT, SHOWN, member_of,
+    ARRIVED, CPU_GUARANTEED, CPU_USED, DECODED, GENERATED, LEAST_DELAY, RATE, SENT, SHOWN, member_of,
 };
 use qfabric_types::channel::{Name, Plane};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -257,6 +257,8 @@ pub(super) struct Client {
     costs: Vec<f64>,
     waiting: std::collections::VecDeque<usize>,
     decoding: usize,
+    /// The least delay of a picture since the last report, in nanoseconds.
+    delay: Option<i64>,
     arrived: Meter,
     shown: Meter,
     seen: Rc<RefCell<Seen>>,
@@ -278,6 +280,7 @@ impl Client {
             costs: (0..=ladder.lowest()).map(cost).collect(),
             waiting: Default::default(),
             decoding: 0,
+            delay: None,
             arrived: Meter::default(),
             shown: Meter::default(),
             seen: Rc::default(),
@@ -335,6 +338,8 @@ impl App for Client {
             return;
         }
         self.arrived.count(here.now);
+        let delay = here.now.get().cast_signed() - event.sent.get().cast_signed();
+        self.delay = Some(self.delay.map_or(delay, |least| least.min(delay)));
         let rung = event.payload.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize);
         if self.waiting.len() >= WAITING {
             self.waiting.pop_front();
@@ -359,7 +364,10 @@ impl App for Client {
                 let (arrived, shown) = (self.arrived.report(here.now), self.shown.report(here.now));
                 let amounts = [(ARRIVED, arrived), (DECODED, shown), (SHOWN, shown)];
                 report(&amounts, false, &mut self.cpu, here);
-                rate(arrived, here);
+                arrivals(RATE, (arrived * 1e3).round() as i64, here);
+                if let Some(delay) = self.delay.take() {
+                    arrivals(LEAST_DELAY, delay, here);
+                }
             }
             RESUME => {
                 if let Some((at, plan)) = self.cpu.change(self.load.borrow().hogs, None, here.now) {
@@ -377,16 +385,16 @@ impl App for Client {
     }
 }
 
-/// Reports the rate of arrivals, as the daemon does.
-fn rate(arrived: f64, here: &mut HostContext<'_>) {
+/// Reports a number about the events that arrived, as the daemon does.
+fn arrivals(name: &str, value: i64, here: &mut HostContext<'_>) {
     let reading = Reading {
-        attribute: AttributeId::of(RATE),
+        attribute: AttributeId::of(name),
         application: HOST,
-        value: (arrived * 1e3).round() as i64,
+        value,
         at: here.now,
         over: PERIOD,
         cause: Cause::Poll,
         unit: Unit::PerSecond,
     };
-    here.report(&reading, RATE, Some(&channel(Plane::Quality)), &Recipient::Sources);
+    here.report(&reading, name, Some(&channel(Plane::Quality)), &Recipient::Sources);
 }

@@ -54,10 +54,13 @@ pub enum Scenario {
     E,
     /// The pictures are JPEG: too expensive for the server's processor, from the beginning.
     F,
+    /// As e, but the links recover.
+    G,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 6] = [Scenario::A, Scenario::B, Scenario::C, Scenario::D, Scenario::E, Scenario::F];
+    pub const ALL: [Scenario; 7] =
+        [Scenario::A, Scenario::B, Scenario::C, Scenario::D, Scenario::E, Scenario::F, Scenario::G];
 
     /// The disturbances: the part, and the parts of the run at which it begins and ends.
     fn disturbances(self) -> &'static [(Part, f64, f64)] {
@@ -68,6 +71,7 @@ impl Scenario {
             Scenario::D => &[(Part::Server, 0.2, 0.45), (Part::Clients, 0.6, 0.85)],
             Scenario::E => &[(Part::Links, 0.1, 1.0)],
             Scenario::F => &[],
+            Scenario::G => &[(Part::Links, 0.1, 0.6)],
         }
     }
 }

@@ -35,6 +35,20 @@ fn the_wanted_rate_is_back_within_three_seconds() {
     }
 }
 
+/// Without the delays as a sign, the ladder would wait 60 to 240 s, and then climb a rung in ten seconds.
+#[test]
+fn levels_return_within_half_a_minute_after_a_link_has_recovered() {
+    for (adaptation, seed) in [Adaptation::App, Adaptation::Integrated].into_iter().zip(1..) {
+        let options = Options { scenario: Scenario::G, adaptation, hosts: 3, seconds: 300, seed, ..Options::default() };
+        let (run, recovered) = (run(&options), 180.0);
+        let lowest = run.changes.iter().filter(|(at, _)| *at < recovered).map(|(_, rung)| *rung).max();
+        assert!(lowest.is_some_and(|rung| rung >= 3), "{adaptation:?} seed {seed}: {:?}", run.changes);
+        let best = run.changes.iter().find(|(at, rung)| *at > recovered && *rung == 0);
+        let is_soon = best.is_some_and(|(at, _)| *at <= recovered + 30.0);
+        assert!(is_soon, "{adaptation:?} seed {seed}: {:?}", run.changes);
+    }
+}
+
 #[test]
 fn a_steady_shortage_causes_at_most_two_changes_per_minute() {
     for scenario in [Scenario::A, Scenario::E, Scenario::F] {

@@ -21,11 +21,13 @@ mod link;
 mod offer;
 mod promise;
 mod selector;
+mod steering;
 
 pub use link::{LinkBook, LinkInfo, LinkRequest, RateHolder};
 pub use offer::{OFFER_FORMAT, OFFER_SERVICE, RateOffer};
 pub use promise::{Bandwidth, MeasuredDelays, StreamPromise, StreamTerms};
 pub use selector::{Flow, InvalidSelector, Protocol, Selector};
+pub use steering::StreamAttribute;
 
 use serde::{Deserialize, Serialize};
 

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::Ladder;
 use qfabric_client::ladder::{Dimension, Terms};
+use qfabric_client::relief::Relief;
 use qfabric_types::Instant;
 
 use crate::{Codec, Level, Size};
@@ -73,6 +74,8 @@ impl FromStr for Concession {
 #[derive(Clone, Debug)]
 pub struct LevelLadder {
     ladder: Ladder,
+    /// The delays at the receivers, which show that a limit has ended.
+    relief: Relief<String>,
     levels: Vec<Level>,
 }
 
@@ -95,7 +98,8 @@ impl LevelLadder {
             conceded(first, concessions, &values).with_context(|| format!("rung {rung} of --adapt"))
         };
         let levels = (0..=ladder.lowest()).map(level).collect::<Result<_>>()?;
-        Ok(LevelLadder { ladder, levels })
+        let relief = Relief::new(ladder.terms().period());
+        Ok(LevelLadder { ladder, relief, levels })
     }
 
     /// The present level.
@@ -108,9 +112,19 @@ impl LevelLadder {
         1.0 - self.ladder.rung() as f64 / (2.0 * self.ladder.lowest().max(1) as f64)
     }
 
+    /// The least delay of a picture to a receiver in the last second, in nanoseconds, with any constant error.
+    pub fn on_delay(&mut self, receiver: &str, delay_ns: i64, now: Instant) {
+        self.relief.on_delay(&receiver.to_owned(), delay_ns as f64, now);
+    }
+
     /// The rate of the last second, in pictures per second. Returns another level, if there is one.
     pub fn on_rate(&mut self, achieved: f64, now: Instant) -> Option<Level> {
-        self.ladder.on_rate(achieved, now).map(|_| self.level())
+        if self.relief.is_there(now) {
+            self.ladder.relieve(now);
+        }
+        self.ladder.on_rate(achieved, now)?;
+        self.relief.reset();
+        Some(self.level())
     }
 }
 
@@ -159,6 +173,24 @@ mod tests {
         let (down, up) = seen.split_at(3);
         assert_eq!(down, ["jpeg:19:352x288", "jpeg:19:176x144", "h264:6:176x144"]);
         assert_eq!(up, ["jpeg:19:176x144", "jpeg:19:352x288", "jpeg:95:352x288"]);
+    }
+
+    #[test]
+    fn a_shorter_delay_brings_the_levels_back_soon() {
+        let mut ladder = ladder(&["quality=95,75,50,25"]).unwrap();
+        let at = |second: u64| Instant::ZERO + Nanos::from_millis(1_000 * second);
+        let mut back = None;
+        for second in 0..250 {
+            let (is_narrow, is_best) = (second < 150, ladder.worth() == 1.0);
+            ladder.on_delay("h/1", if is_narrow { 45_000_000 } else { 9_000_000 }, at(second));
+            let rate = if is_narrow && ladder.worth() > 0.6 { 15.0 } else { 20.0 };
+            let best = ladder.on_rate(rate, at(second)).filter(|_| !is_narrow && !is_best && ladder.worth() == 1.0);
+            back = back.or(best.map(|_| second));
+        }
+        assert!(
+            back.is_some_and(|second| second <= 180),
+            "the best level is back at second {back:?}, not 30 s after 150"
+        );
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl Receiver<'_> {
         }
         self.current = Some((header.stream, now));
         if let Some(frame) = self.assembler.push(header, data) {
-            self.shared.meter().on_arrived(&frame.header);
+            self.shared.meter().on_arrived(&frame.header, now);
             self.shared.put(frame, now);
         }
     }

@@ -21,6 +21,8 @@ pub struct Meter {
     decoded: u32,
     shown: u32,
     last_shown: Option<Instant>,
+    /// The least time from a picture's generation to its arrival, in nanoseconds, by two clocks.
+    least_delay_ns: Option<i64>,
     level: u32,
     deviations: VecDeque<Nanos>,
 }
@@ -40,6 +42,8 @@ pub struct Rates {
     pub shown: u32,
     /// 99th percentile of the difference between two pictures' distance and the period.
     pub jitter: Nanos,
+    /// [`Feedback::least_delay_ns`].
+    pub least_delay_ns: Option<i64>,
 }
 
 impl Meter {
@@ -54,14 +58,17 @@ impl Meter {
             decoded: 0,
             shown: 0,
             last_shown: None,
+            least_delay_ns: None,
             level: 0,
             deviations: VecDeque::new(),
         }
     }
 
     /// A picture has arrived whole.
-    pub fn on_arrived(&mut self, header: &FrameHeader) {
+    pub fn on_arrived(&mut self, header: &FrameHeader, now: Instant) {
         self.arrived += 1;
+        let delay = now.get().wrapping_sub(header.generated.get()).cast_signed();
+        self.least_delay_ns = Some(self.least_delay_ns.map_or(delay, |least| least.min(delay)));
         self.newest = Some(*header);
         if self.before.is_none_or(|before| before.stream != header.stream) {
             self.before = Some(*header);
@@ -105,6 +112,7 @@ impl Meter {
             decoded: rate(self.decoded),
             shown: rate(self.shown),
             jitter: self.jitter(now),
+            least_delay_ns: self.least_delay_ns.take(),
         };
         (self.arrived, self.decoded, self.shown) = (0, 0, 0);
         (self.before, self.since) = (self.newest, now);
@@ -128,7 +136,7 @@ impl Meter {
 
     /// The rates as an event, without what the meter does not know.
     pub fn feedback(&self, rates: &Rates) -> Feedback {
-        let Rates { generated, sent, arrived, decoded, shown, jitter } = *rates;
+        let Rates { generated, sent, arrived, decoded, shown, jitter, least_delay_ns } = *rates;
         let jitter_us = (jitter.get() / 1_000).min(u32::MAX.into()) as u32;
         let stream = self.newest.map_or(0, |newest| newest.stream);
         Feedback {
@@ -139,6 +147,7 @@ impl Meter {
             decoded,
             shown,
             jitter_us,
+            least_delay_ns,
             level: self.level,
             ..Feedback::default()
         }
@@ -161,15 +170,17 @@ mod tests {
         let at = |ms| Instant::ZERO + Nanos::from_millis(ms);
         let mut meter = Meter::new(Nanos::from_millis(50), at(0));
         for number in 0..=20 {
-            meter.on_arrived(&header(number, number - number / 5));
+            meter.on_arrived(&header(number, number - number / 5), at(9 + 50 * u64::from(number)));
             meter.on_decoded();
             meter.on_shown(&header(number, 0), at(50 * u64::from(number)));
         }
         let rates = meter.read(at(1_000));
         assert_eq!((rates.generated, rates.sent, rates.shown), (20_000, 16_000, 21_000));
         assert_eq!((rates.jitter, meter.feedback(&rates).level), (Nanos::ZERO, 3));
+        assert_eq!(meter.feedback(&rates).least_delay_ns, Some(9_000_000));
         let next = meter.read(at(2_000));
         assert_eq!((next.generated, next.shown, next.jitter), (0, 0, Nanos::from_millis(950)));
+        assert_eq!(next.least_delay_ns, None, "no picture arrived");
     }
 
     #[test]
@@ -185,9 +196,9 @@ mod tests {
     #[test]
     fn the_numbers_of_a_new_stream_are_no_growth() {
         let mut meter = Meter::new(Nanos::from_millis(50), Instant::ZERO);
-        meter.on_arrived(&header(9_000, 9_000));
-        meter.on_arrived(&FrameHeader { stream: 2, ..header(0, 0) });
-        meter.on_arrived(&FrameHeader { stream: 2, ..header(4, 4) });
+        meter.on_arrived(&header(9_000, 9_000), Instant::ZERO);
+        meter.on_arrived(&FrameHeader { stream: 2, ..header(0, 0) }, Instant::ZERO);
+        meter.on_arrived(&FrameHeader { stream: 2, ..header(4, 4) }, Instant::ZERO);
         assert_eq!(meter.read(Instant::ZERO + Nanos::from_millis(1_000)).generated, 4_000);
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Receivers(Mutex<BTreeMap<(String, u32), Receiver>>);
 struct Receiver {
     at: Instant,
     feedback: Feedback,
+    /// Its delay, until somebody takes it.
+    delay: Option<i64>,
     /// It had shown a picture before its last feedback: the first second is no whole one.
     begun: bool,
 }
@@ -44,7 +46,7 @@ impl Receivers {
         let key = (host.to_owned(), feedback.receiver);
         if all.len() < MOST || all.contains_key(&key) {
             let begun = all.get(&key).is_some_and(|before| before.begun || before.feedback.shown > 0);
-            all.insert(key, Receiver { at: now, feedback, begun });
+            all.insert(key, Receiver { at: now, feedback, delay: feedback.least_delay_ns, begun });
         }
     }
 
@@ -75,6 +77,13 @@ impl Receivers {
         }
         let lacking = |bit: u32| hosts.values().filter(|missing| **missing & bit != 0).count();
         Codec::ALL.map(Codec::bit).into_iter().filter(|bit| 2 * lacking(*bit) > hosts.len()).sum()
+    }
+
+    /// The delays that were not taken yet, in nanoseconds, of the receivers whose rates count, by `HOST/NUMBER`.
+    pub(super) fn take_delays(&self) -> Vec<(String, i64)> {
+        let mut all = self.all();
+        let counts = all.iter_mut().filter(|(_, one)| one.begun && one.feedback.missing == 0);
+        counts.filter_map(|((host, number), one)| Some((format!("{host}/{number}"), one.delay.take()?))).collect()
     }
 
     /// The receivers that cannot decode this codec, by `HOST/NUMBER`.

@@ -309,6 +309,7 @@ impl Sender<'_> {
         }
         let shown = receivers.median(now, |feedback| feedback.shown);
         let (Some(ladder), Some(shown)) = (&mut self.ladder, shown) else { return };
+        receivers.take_delays().iter().for_each(|(receiver, delay)| ladder.on_delay(receiver, *delay, now));
         let Some(level) = ladder.on_rate(f64::from(shown) / 1e3, now) else { return };
         if let Err(error) = self.switch.set(level) {
             eprintln!("qfabric-conference: the level stays {}: {error:#}", self.switch.level());

@@ -50,6 +50,7 @@ use qfabric_types::{Nanos, Owner};
 use super::mailbox::{Audience, Notification};
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
+use crate::net::Board;
 pub(super) use control_listener::ControlListener;
 use group::Members;
 pub(super) use group::number_of;
@@ -158,6 +159,7 @@ impl Fabric {
             outlets: self.outlets(kind, &decides, user),
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
+            board: self.board.clone(),
             history: self.history_of(&name, &policy),
         };
         let runner = &self.policies.runner;
@@ -230,7 +232,7 @@ impl Fabric {
 
     fn policy_info(&self, name: &Name, running: &Running) -> PolicyInfo {
         let usage = self.policies.runner.usage(running.seat, clock::now());
-        running.info(name, usage, self.budget_of(running.uid))
+        running.info(name, usage, self.budget_of(running.uid), &self.board)
     }
 
     /// Refuses a policy to a user whom it does not concern.
@@ -363,11 +365,11 @@ fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<
 }
 
 impl Running {
-    fn info(&self, name: &Name, usage: Usage, budget: Option<Nanos>) -> PolicyInfo {
+    fn info(&self, name: &Name, usage: Usage, budget: Option<Nanos>, board: &Board) -> PolicyInfo {
         let record = lock(&self.record);
         let decided = record.decided.iter().map(|((subject, attribute), (amount, at))| DecisionInfo {
             subject: subject.clone(),
-            attribute: attribute_name(*attribute),
+            attribute: board.name(*attribute).unwrap_or_else(|| attribute_name(*attribute)),
             amount: *amount,
             at_ns: at.get(),
         });

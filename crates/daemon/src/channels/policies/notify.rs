@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{
-    ARRIVED, BEGUN, CPU_GUARANTEED, DECODED, DELAY, DROP, FORWARD, GENERATED, LEVEL, MISSES, NEED, PLACE, POSITION,
-    RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
+    ARRIVED, BEGUN, CPU_GUARANTEED, DECODED, DELAY, DROP, FORWARD, GENERATED, LEAST_DELAY, LEVEL, MISSES, NEED, PLACE,
+    POSITION, RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
 };
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
@@ -24,8 +24,9 @@ use crate::control::AdjustmentTarget;
 const WAITING: usize = 64;
 
 /// Attributes in messages to and from applications.
-const OF_APPLICATIONS: [&str; 27] = [
+const OF_APPLICATIONS: [&str; 28] = [
     RATE,
+    LEAST_DELAY,
     DELAY,
     CPU_MOST,
     CPU_WEIGHT,

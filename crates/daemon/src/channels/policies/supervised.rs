@@ -21,6 +21,7 @@ use super::kinds::Pacing;
 use super::pace::Paces;
 use super::why::{Explanations, plain_reasons};
 use crate::auth::Peer;
+use crate::net::Board;
 use crate::timeline::Recorder;
 
 /// State of a policy outside its controller.
@@ -111,6 +112,8 @@ pub(super) struct Supervised {
     /// The user who answers for its decisions about reservations.
     pub peer: Peer,
     pub mailbox: Arc<Mailbox>,
+    /// Takes its decisions about streams of packets.
+    pub board: Arc<Board>,
     /// Where its decisions are recorded.
     pub history: History,
 }
@@ -180,7 +183,7 @@ impl Controller for Supervised {
 impl Supervised {
     /// Carries out decisions about streams, members and reservations; the manager carries out the rest.
     fn carry_out(&mut self, before: usize, change: Option<&Change>, view: &View<'_>, decisions: &mut Decisions) {
-        let Supervised { inner, record, outlets, peer, mailbox, history } = self;
+        let Supervised { inner, record, outlets, peer, mailbox, board, history } = self;
         let reasons = inner.explanation();
         let mut record = lock(record);
         if record.is_over {
@@ -205,7 +208,10 @@ impl Supervised {
             {
                 record.decided.insert((subject_of(to), event.attribute), (event.value, view.now));
             }
-            if !outlets.carry_out(&decision, view.now) && !adjust(&decision, *peer, mailbox) {
+            let is_done = outlets.carry_out(&decision, view.now)
+                || adjust(&decision, *peer, mailbox)
+                || steer(&decision, *peer, board);
+            if !is_done {
                 decisions.push(decision);
             }
         }
@@ -262,6 +268,14 @@ fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
         mailbox.adjust(Adjusted { peer, application, attribute, amount });
     }
     is_cpu
+}
+
+/// Passes on a decision about a stream of packets of this host; returns whether it was one.
+fn steer(decision: &Decision, peer: Peer, board: &Board) -> bool {
+    match *decision {
+        Decision::Apply { attribute, amount, .. } => board.decide(peer, attribute, amount),
+        _ => false,
+    }
 }
 
 impl Streams {
@@ -378,7 +392,8 @@ mod tests {
         let channel = String::new();
         let history = History { timeline: Arc::default(), policy: "steady".parse().unwrap(), channel };
         let inner = Box::new(Steady);
-        let mut policy = Supervised { inner, record: record.clone(), outlets, peer, mailbox, history };
+        let board = Arc::default();
+        let mut policy = Supervised { inner, record: record.clone(), outlets, peer, mailbox, board, history };
         let (host, readings, mut decisions) = ("a".parse().unwrap(), Readings::new(1), Vec::new());
         let view = View { host: &host, now: Instant::ZERO, readings: &readings };
         policy.woken(&view, &mut decisions);

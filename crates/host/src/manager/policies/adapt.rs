@@ -12,13 +12,14 @@ use std::collections::BTreeMap;
 
 use qfabric_control::bottleneck::{self, Observation};
 use qfabric_control::ladder::{Ladder, Move};
+use qfabric_control::relief::Relief;
 use qfabric_types::api::channel::Candidate;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, Reading};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
-use super::{MISSES, RATE, SENT};
+use super::{LEAST_DELAY, MISSES, RATE, SENT};
 
 /// Name of the attribute for the level of a dimension of a ladder.
 pub const LEVEL: &str = "app.level";
@@ -47,6 +48,8 @@ pub struct Adapt {
     ladder: Ladder,
     /// The last rate of each sink, in events per second, with its time.
     sinks: BTreeMap<Name, (f64, Instant)>,
+    /// The delays at the sinks, which show that a link has recovered.
+    relief: Relief<Name>,
     look: Option<Instant>,
     /// The last rate at each rung that was in force.
     seen: BTreeMap<usize, (f64, Instant)>,
@@ -58,7 +61,8 @@ impl Adapt {
     /// For the sources here on the data channel of this Q-channel.
     pub fn new(channel: &ChannelId, ladder: Ladder) -> Self {
         let (sinks, seen) = (BTreeMap::new(), BTreeMap::new());
-        Adapt { channel: channel.clone(), ladder, sinks, look: None, seen, reasons: None, begun: false }
+        let (channel, relief) = (channel.clone(), Relief::new(ladder.terms().period()));
+        Adapt { channel, ladder, sinks, relief, look: None, seen, reasons: None, begun: false }
     }
 
     fn reported(&mut self, host: &Name, reading: &Reading, now: Instant) {
@@ -152,11 +156,14 @@ impl Adapt {
         self.sinks.retain(|_, (_, at)| view.now.since(*at) <= FRESH);
         let Some((sink, rate)) = self.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
         self.seen.insert(self.ladder.rung(), (rate, view.now));
+        let is_relieved = self.relief.is_there(view.now) && self.ladder.relieve(view.now);
         let Some(step) = self.ladder.on_rate(rate, view.now) else { return };
+        self.relief.reset();
         self.tell(Some(step.from), decisions);
+        let relief = if is_relieved { "; the delay is shorter" } else { "" };
         let found = bottleneck::find(&self.observe(&sink, rate, view), &bottleneck::Terms::default());
         self.reasons = Some(Reasons {
-            cause: format!("{} at {sink}, the median of {} sinks", step.reason, self.sinks.len()),
+            cause: format!("{} at {sink}, the median of {} sinks{relief}", step.reason, self.sinks.len()),
             bottleneck: found.filter(|_| step.is_lower()).map(|found| found.to_string()),
             decision: self.words(step.to, step.from),
             candidates: self.candidates(&step, rate, view.now),
@@ -173,7 +180,7 @@ impl Controller for Adapt {
         let on = |name: &str| Interest::on(&self.channel, Topic::Reading(AttributeId::of(name)));
         let anywhere = |name: &str| Interest::anywhere(Topic::Reading(AttributeId::of(name)));
         let others = [GENERATED, SENT, DECODED, SHOWN, MISSES, PRESSURE].map(anywhere);
-        others.into_iter().chain([on(RATE), Interest::anywhere(Topic::Members)]).collect()
+        others.into_iter().chain([on(RATE), on(LEAST_DELAY), Interest::anywhere(Topic::Members)]).collect()
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
@@ -186,8 +193,15 @@ impl Controller for Adapt {
             {
                 self.reported(&change.host, reading, view.now);
             }
+            ChangeKind::Reading(reading)
+                if reading.attribute == AttributeId::of(LEAST_DELAY)
+                    && change.channel.as_ref() == Some(&self.channel) =>
+            {
+                self.relief.on_delay(&change.host, reading.value as f64, view.now);
+            }
             ChangeKind::HostGone => {
                 self.sinks.remove(&change.host);
+                self.relief.forget(&change.host);
             }
             _ => {}
         }

@@ -8,7 +8,7 @@ use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Interest, Topic, View};
-use super::{ARRIVED, CPU_USED, DECODED, GENERATED, MISSES, RATE, SATURATED, SENT, SHOWN, member_of};
+use super::{ARRIVED, CPU_USED, DECODED, GENERATED, LEAST_DELAY, MISSES, RATE, SATURATED, SENT, SHOWN, member_of};
 
 /// Pressure on a host's CPU, in millionths.
 const PRESSURE: &str = "cpu.pressure";
@@ -43,8 +43,13 @@ impl Facts {
     pub(super) fn interests(&self) -> Vec<Interest> {
         let anywhere = |name: &str| Interest::anywhere(Topic::Reading(AttributeId::of(name)));
         let reports = [GENERATED, SENT, ARRIVED, DECODED, SHOWN, MISSES, CPU_USED, PRESSURE].map(anywhere);
-        let rate = Interest::on(&self.channel, Topic::Reading(AttributeId::of(RATE)));
-        let more = [rate, Interest::on(&self.channel, Topic::Control), Interest::anywhere(Topic::Members)];
+        let on = |name: &str| Interest::on(&self.channel, Topic::Reading(AttributeId::of(name)));
+        let more = [
+            on(RATE),
+            on(LEAST_DELAY),
+            Interest::on(&self.channel, Topic::Control),
+            Interest::anywhere(Topic::Members),
+        ];
         reports.into_iter().chain(more).collect()
     }
 
@@ -132,6 +137,12 @@ fn number(one: &Registration) -> AppId {
 pub(super) fn of_application(view: &View<'_>, host: &Name, application: AppId, name: &str) -> Option<i64> {
     let reading = view.latest(host, AttributeId::of(name), application)?;
     (view.now.since(reading.at) <= FRESH).then_some(reading.value.max(0))
+}
+
+/// The least delay at a sink's host, in nanoseconds; the clocks may make it negative.
+pub(super) fn least_delay(view: &View<'_>, host: &Name) -> Option<f64> {
+    let reading = view.latest(host, AttributeId::of(LEAST_DELAY), qfabric_types::monitor::HOST)?;
+    (view.now.since(reading.at) <= FRESH).then_some(reading.value as f64)
 }
 
 /// Pressure on the CPU of a host, 0 to 1.

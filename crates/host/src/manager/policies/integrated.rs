@@ -18,7 +18,7 @@ use qfabric_types::{AppId, Instant};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Reasons, View};
 use super::cpu::{Contracts, LOOK, Part, guarantee};
-use super::facts::{Facts, pressure};
+use super::facts::{Facts, least_delay, of_application, pressure};
 use super::{ARRIVED, DECODED, GENERATED, MISSES, SENT, SHOWN, stream_of};
 
 #[derive(Debug)]
@@ -51,7 +51,8 @@ impl Integrated {
             sent: rate(SENT),
             used: self.facts.used(view, view.host),
             pressure: pressure(view, view.host),
-            misses: rate(MISSES),
+            misses: rate(MISSES)
+                .or_else(|| of_application(view, view.host, HOST, MISSES).map(|milli| milli as f64 / 1e3)),
         };
         let names: BTreeMap<u64, Name> =
             self.facts.sinks(view.host).map(|(host, _)| (stream_of(host).0, host.clone())).collect();
@@ -76,6 +77,7 @@ impl Integrated {
             shown: rate(SHOWN),
             used: self.facts.used(view, host),
             pressure: pressure(view, host),
+            least_delay: least_delay(view, host),
             is_saturated: self.facts.is_saturated(host),
         }
     }

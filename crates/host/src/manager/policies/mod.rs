@@ -13,6 +13,7 @@ mod relay;
 mod roles;
 mod spread;
 mod sync;
+mod tokens;
 mod tree;
 mod viewers;
 
@@ -25,6 +26,7 @@ pub use qfabric_control::adapt::implosion::Rule as SpreadRule;
 pub use qfabric_control::adapt::inter_media::Terms as MediaTerms;
 pub use qfabric_control::adapt::inter_sink::Terms as SyncTerms;
 pub use qfabric_control::adapt::rate::Terms as RateTerms;
+pub use qfabric_control::adapt::tokens::Terms as TokenTerms;
 pub use qfabric_control::integrated::{ShareTerms, Terms as IntegratedTerms};
 pub use qfabric_control::ladder::{Dimension, InvalidLadder, Ladder, Terms as LadderTerms};
 
@@ -44,10 +46,15 @@ pub use relay::Relay;
 pub use roles::Roles;
 pub use spread::Spread;
 pub use sync::{NEED, SHOW, SinkSync};
+pub use tokens::Tokens;
 pub use tree::{Stream, StreamLink, TreeShare, connection_of};
 
 /// Name of the attribute for a rate of events, arriving or to be sent, in thousandths of an event per second.
 pub const RATE: &str = "app.rate_milli";
+
+/// Name of the attribute for the least delay of a data channel's events since the last report, from submission to delivery, in
+/// ns. It contains the error of the clocks' comparison, so only differences count.
+pub const LEAST_DELAY: &str = "app.least_delay";
 
 /// Name of the attribute that tells an application that sends its own reports to send the next one later, by this
 /// time in ns.

@@ -21,6 +21,7 @@ mod spread;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod tree;
 mod why;
 
@@ -38,11 +39,14 @@ pub use media::MediaPolicy;
 pub use roles::RolesPolicy;
 pub use spread::SpreadPolicy;
 pub use sync::SyncPolicy;
+pub use tokens::TokensPolicy;
 pub use tree::{TreeLink, TreePolicy, TreeStream};
 pub use why::{Candidate, Explanation};
 
 use serde::{Deserialize, Serialize};
 
+use crate::InterfaceName;
+use crate::api::net::StreamId;
 use crate::channel::Name;
 
 /// Calls the macro `$make` with all kinds of policies: `"NAME" => Variant(Structure),`, each with a doc comment.
@@ -64,6 +68,8 @@ macro_rules! policy_kinds {
             "cpu" => Cpu(CpuPolicy),
             /// Keeps a stream's rate by contracts on processors first, then by its quality.
             "integrated" => Integrated(IntegratedPolicy),
+            /// Changes the rate of a stream of packets by the rates at its sinks.
+            "tokens" => Tokens(TokensPolicy),
             /// Divides a resource among the applications of a group, on all its hosts.
             "group" => Group(GroupPolicy),
             /// Runs E-code for the events on the channel's Q-channel.
@@ -123,6 +129,8 @@ pub enum Resource {
     Place(Name),
     /// The guaranteed CPU time of the applications of the group with this name.
     Contracts(Name),
+    /// The rate of a stream of packets.
+    Tokens { interface: InterfaceName, stream: StreamId },
     /// The destinations of requests on a data channel.
     Requests(Name),
     /// The leader with which an application of a group keeps in step.
@@ -138,6 +146,7 @@ impl fmt::Display for Resource {
             Resource::Levels(channel) => write!(f, "with what quality `{channel}` is encoded"),
             Resource::Place(channel) => write!(f, "where the transcoders of `{channel}` run"),
             Resource::Contracts(group) => write!(f, "what CPU time the applications of `{group}` are guaranteed"),
+            Resource::Tokens { interface, stream } => write!(f, "the rate of stream {stream} of {interface}"),
             Resource::Requests(channel) => write!(f, "where requests of `{channel}` go"),
             Resource::Step { follower, .. } => write!(f, "with whom `{follower}` keeps in step"),
         }

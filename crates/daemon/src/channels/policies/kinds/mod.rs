@@ -12,6 +12,7 @@ mod media;
 mod roles;
 mod spread;
 mod sync;
+mod tokens;
 mod tree;
 
 use qfabric_host::manager::Controller;
