@@ -85,10 +85,6 @@ impl Bundles {
         Bundles { combiner: combiner.cloned(), reads, ..Bundles::default() }
     }
 
-    pub(crate) fn set_combiner(&mut self, combiner: Option<&Name>) {
-        self.combiner = combiner.cloned();
-    }
-
     /// What this host states of itself.
     pub(crate) fn abilities(&self) -> u8 {
         if self.reads { READS_BUNDLES } else { 0 }
@@ -126,14 +122,32 @@ impl Exit {
         self.bundles.able.insert(host.clone(), Arc::new(host.clone()));
     }
 
+    /// Frames that wait for the combiner before go without it; `None`: there is no combiner from now on.
+    pub(crate) fn set_combiner(&mut self, combiner: Option<&Name>) {
+        let before = std::mem::replace(&mut self.bundles.combiner, combiner.cloned());
+        if let Some(before) = before.filter(|before| Some(before) != combiner) {
+            self.go_without(&before, true);
+        }
+    }
+
     /// The host is gone, and with it the items for it. Those that it would have passed on go without it.
     pub(crate) fn forget_host(&mut self, host: &Name) {
         self.bundles.able.remove(host);
-        let Some(gone) = self.bundles.pending.remove(host) else { return };
-        self.bundles.bytes -= gone.items.len();
-        let mut items = Reader(&gone.items);
+        self.go_without(host, false);
+    }
+
+    /// Sends the items that wait for a host and that it would have passed on without it, at once. `is_there`: the host
+    /// gets the items for itself.
+    fn go_without(&mut self, host: &Name, is_there: bool) {
+        let Some(waiting) = self.bundles.pending.remove(host) else { return };
+        self.bundles.bytes -= waiting.items.len();
+        let mut items = Reader(&waiting.items);
         while let Ok(Some(Item { origin, onward, frame })) = Item::next(&mut items) {
-            let Some(Onward { hops, to, .. }) = onward else { continue };
+            let (hops, to) = match onward {
+                Some(Onward { hops, to, .. }) => (hops, to),
+                None if is_there => (0, vec![host.clone()]),
+                None => continue,
+            };
             self.pass(to.iter(), Parcel { origin: origin.as_ref(), hops, wait: Wait::NONE, frame });
         }
     }

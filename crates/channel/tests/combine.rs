@@ -255,6 +255,32 @@ fn only_a_host_that_relays_is_believed_about_others() {
     assert_eq!(run.arrived()[1], [1], "a router is believed");
 }
 
+/// Believes no host about others.
+struct Nobody;
+
+impl Policy for Nobody {
+    fn allows(&self, _: &Name, _: qfabric_channel::Action, _: &ChannelId) -> bool {
+        true
+    }
+
+    fn relays(&self, _: &Name) -> bool {
+        false
+    }
+}
+
+#[test]
+fn events_that_wait_for_a_combiner_go_directly_when_it_is_no_longer_believed() {
+    let mut run = readings(4, |config| Config { policy: Box::new(OnlyH1), ..through_h1(config) });
+    run.submit(0, Limits::SLACK);
+    run.submit(0, Limits::SLACK);
+    let (host, before) = (run.hosts[2].clone(), run.counts(1).passed_on);
+    run.world.with(&host, |node, now| node.set_policy(Box::new(Nobody), now));
+    run.world.run_for(Nanos::from_millis(4));
+    assert_eq!(run.arrived()[0], [1, 2]);
+    assert_eq!(run.counts(1).passed_on, before);
+    assert_eq!(run.outcomes(), (2, 2, 0));
+}
+
 #[test]
 fn a_bundle_carries_events_alone_and_no_nonsense() {
     let mut run = readings(4, of_quality);

@@ -20,6 +20,14 @@ fn members() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Members of open channels.
+fn joins() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        (0..HOSTS, 0..CHANNELS).prop_map(|(host, channel)| Op::Source(host, channel)),
+        (0..HOSTS, 0..CHANNELS, 0..5_u32).prop_map(|(host, channel, room)| Op::Sink(host, channel, room)),
+    ]
+}
+
 fn traffic() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (any::<usize>(), 0..8_u8).prop_map(|(source, priority)| Op::Submit(source, priority, 0)),
@@ -65,6 +73,42 @@ fn known(counts: &SourceCounts) -> u64 {
     counts.delivered + counts.filtered + counts.dropped + counts.late + counts.lost
 }
 
+/// Number of events without an outcome.
+fn unknown(run: &Run) -> u64 {
+    let sources = run.sources.iter().map(|(host, source)| run.world.node(host).source_counts(*source));
+    let unknown = |counts: SourceCounts| counts.sent.checked_sub(known(&counts)).expect("no outcome without an event");
+    sources.map(|counts| unknown(counts.expect("the source is there"))).sum()
+}
+
+/// The conditions hold after each operation and at the end.
+fn act_on(run: &mut Run, ops: &[Op]) {
+    for op in ops {
+        run.act(op);
+        run.assert_sound();
+    }
+    run.end();
+}
+
+/// All hosts hold all channels; the first one has created them, and `patience` has passed.
+fn open_all(run: &mut Run, patience: Nanos) {
+    (0..CHANNELS).for_each(|number| run.open(0, number));
+    run.world.run_for(patience);
+    for (host, number) in (1..HOSTS).flat_map(|host| (0..CHANNELS).map(move |number| (host, number))) {
+        run.open(host, number);
+    }
+}
+
+/// All hosts hold all channels, members join, and after `patience` events are sent: both sides know the outcome of each.
+fn account_for_all(run: &mut Run, patience: Nanos, start: &[Op], ops: &[Op]) {
+    open_all(run, patience);
+    start.iter().for_each(|op| run.act(op));
+    run.world.run_for(patience);
+    ops.iter().for_each(|op| run.act(op));
+    run.end();
+    assert_eq!(run.books_balance(), run.sent, "what sources sent is what sinks know of");
+    assert_eq!(unknown(run), run.queued(), "sources know of all but what waits in queues");
+}
+
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -79,11 +123,7 @@ proptest! {
         ops in prop::collection::vec(prop_oneof![4 => members(), 5 => traffic(), 1 => faults()], 1..120),
     ) {
         let mut run = Run::new(settings, pressure);
-        for op in &ops {
-            run.act(op);
-            run.assert_sound();
-        }
-        run.end();
+        act_on(&mut run, &ops);
     }
 
     /// A quiet source sends five marks. If a fifth of all frames is lost, all five marks of some source are lost in one
@@ -92,35 +132,11 @@ proptest! {
     fn without_churn_every_single_event_is_accounted_for(
         settings in settings(60),
         pressure in pressure(),
-        start in prop::collection::vec(
-            prop_oneof![
-                (0..HOSTS, 0..CHANNELS).prop_map(|(host, channel)| Op::Source(host, channel)),
-                (0..HOSTS, 0..CHANNELS, 0..5_u32).prop_map(|(host, channel, room)| Op::Sink(host, channel, room)),
-            ],
-            2..16,
-        ),
+        start in prop::collection::vec(joins(), 2..16),
         ops in prop::collection::vec(traffic(), 1..200),
     ) {
         let mut run = Run::new(settings, pressure);
-        for number in 0..CHANNELS {
-            run.open(0, number);
-        }
-        run.world.run_for(Nanos::from_millis(60_000));
-        for (host, number) in (1..HOSTS).flat_map(|host| (0..CHANNELS).map(move |number| (host, number))) {
-            run.open(host, number);
-        }
-        start.iter().for_each(|op| run.act(op));
-        run.world.run_for(Nanos::from_millis(60_000));
-        ops.iter().for_each(|op| run.act(op));
-        run.end();
-        prop_assert_eq!(run.books_balance(), run.sent, "what sources sent is what sinks know of");
-        let (mut unknown, sources) = (0, run.sources.clone());
-        for (host, source) in &sources {
-            let counts = run.world.node(host).source_counts(*source).expect("the source is there");
-            prop_assert!(known(&counts) <= counts.sent, "{:?}", counts);
-            unknown += counts.sent - known(&counts);
-        }
-        prop_assert_eq!(unknown, run.queued(), "sources know of all but what waits in queues");
+        account_for_all(&mut run, Nanos::from_millis(60_000), &start, &ops);
     }
 }
 
@@ -134,39 +150,17 @@ proptest! {
         ops in prop::collection::vec(prop_oneof![4 => members(), 6 => traffic(), 1 => faults()], 1..120),
     ) {
         let mut run = Run::combined(settings);
-        for op in &ops {
-            run.act(op);
-            run.assert_sound();
-        }
-        run.end();
+        act_on(&mut run, &ops);
     }
 
     #[test]
     fn without_faults_every_combined_event_is_accounted_for(
         settings in settings(1),
-        start in prop::collection::vec(
-            prop_oneof![
-                (0..HOSTS, 0..CHANNELS).prop_map(|(host, channel)| Op::Source(host, channel)),
-                (0..HOSTS, 0..CHANNELS, 0..5_u32).prop_map(|(host, channel, room)| Op::Sink(host, channel, room)),
-            ],
-            2..16,
-        ),
+        start in prop::collection::vec(joins(), 2..16),
         ops in prop::collection::vec(traffic(), 1..200),
     ) {
         let mut run = Run::combined(Settings { control_loss: 0, disorder: false, ..settings });
-        for number in 0..CHANNELS {
-            run.open(0, number);
-        }
-        run.world.run_for(Nanos::from_millis(5_000));
-        for (host, number) in (1..HOSTS).flat_map(|host| (0..CHANNELS).map(move |number| (host, number))) {
-            run.open(host, number);
-        }
-        start.iter().for_each(|op| run.act(op));
-        run.world.run_for(Nanos::from_millis(5_000));
-        ops.iter().for_each(|op| run.act(op));
-        run.end();
-        prop_assert_eq!(run.books_balance(), run.sent, "what sources sent is what sinks know of");
-        prop_assert_eq!(unknown(&run), run.queued(), "sources know of all but what waits in queues");
+        account_for_all(&mut run, Nanos::from_millis(5_000), &start, &ops);
         let lost = |(host, source): &(_, _)| run.world.node(host).source_counts(*source).expect("it is there").lost;
         prop_assert_eq!(run.sources.iter().map(lost).sum::<u64>(), 0, "no frame was lost");
     }
@@ -181,12 +175,6 @@ fn glimpses() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Number of events without an outcome.
-fn unknown(run: &Run) -> u64 {
-    let sources = run.sources.iter().map(|(host, source)| run.world.node(host).source_counts(*source));
-    sources.map(|counts| counts.expect("the source is there")).map(|counts| counts.sent - known(&counts)).sum()
-}
-
 proptest! {
     #![proptest_config(cases(256))]
 
@@ -198,11 +186,7 @@ proptest! {
         ops in prop::collection::vec(prop_oneof![4 => traffic(), 1 => glimpses()], 1..200),
     ) {
         let mut run = Run::new(settings, Pressure::DropOldest);
-        (0..CHANNELS).for_each(|number| run.open(0, number));
-        run.world.run_for(Nanos::from_millis(60_000));
-        for (host, number) in (1..HOSTS).flat_map(|host| (0..CHANNELS).map(move |number| (host, number))) {
-            run.open(host, number);
-        }
+        open_all(&mut run, Nanos::from_millis(60_000));
         for (host, number, room) in start {
             run.act(&room.map_or(Op::Source(host, number), |room| Op::Sink(host, number, room)));
         }

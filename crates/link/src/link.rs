@@ -79,6 +79,7 @@ pub struct Link<N: NodeOwner = Node> {
     shared: Arc<Shared<N>>,
     host: Name,
     incarnation: Incarnation,
+    pace: Lock<Pace, { rank::SUBMITTING }>,
     timer: Lock<Option<JoinHandle<()>>, { rank::TIMER }>,
     /// Held while the network is left and joined again.
     reopening: Lock<(), { rank::REOPENING }>,
@@ -95,7 +96,6 @@ struct State<N> {
     way: Way,
     /// The time at which the timer thread wakes by itself; `None`: it waits for a signal.
     planned: Option<Instant>,
-    pace: Pace,
     closing: bool,
 }
 
@@ -117,11 +117,10 @@ impl<N: NodeOwner> Link<N> {
         enter: impl FnOnce() + Send + 'static,
     ) -> Result<Link<N>, Error> {
         let incarnation = owner.call(now(), |node| node.incarnation());
-        let state =
-            Turn::new(State { owner, way: Way::default(), planned: None, pace: Pace::new(now()), closing: false });
+        let state = Turn::new(State { owner, way: Way::default(), planned: None, closing: false });
         let shared = Arc::new(Shared { state, timer_thread: OnceLock::new(), listener });
-        let (timer, reopening) = (Lock::new(None), Lock::new(()));
-        let link = Link { shared, host: config.host.clone(), incarnation, timer, reopening };
+        let (pace, timer, reopening) = (Lock::new(Pace::new(now())), Lock::new(None), Lock::new(()));
+        let link = Link { shared, host: config.host.clone(), incarnation, pace, timer, reopening };
         link.attach(0, config, enter)?;
         let ticking = Arc::clone(&link.shared);
         let failed = Arc::clone(&link.shared.listener);
@@ -134,17 +133,35 @@ impl<N: NodeOwner> Link<N> {
     /// Calls `act` under the lock with the current time. A thread that calls again and again without a pause then
     /// sleeps for a moment without the lock.
     pub fn with<R>(&self, act: impl FnOnce(&mut N, Instant) -> R) -> R {
+        let (result, begin) = self.run(act);
+        self.rest(begin);
+        result
+    }
+
+    /// Like [`Link::with`], but never sleeps: for the network's threads and for threads that hold a lock. A thread that
+    /// submits calls [`Link::rest`] as soon as it holds no lock.
+    pub fn call<R>(&self, act: impl FnOnce(&mut N, Instant) -> R) -> R {
+        self.run(act).0
+    }
+
+    /// Returns the time from which on the caller had the lock, too.
+    fn run<R>(&self, act: impl FnOnce(&mut N, Instant) -> R) -> (R, Instant) {
         let mut state = self.shared.state.lock();
         let begin = now();
-        let State { owner, way, pace, .. } = &mut *state;
+        let State { owner, way, .. } = &mut *state;
         let result = act(owner, begin);
         way.carry_out(owner, begin, &*self.shared.listener);
-        let enough = pace.is_enough(begin, now());
         self.shared.replan(state);
-        if enough {
+        (result, begin)
+    }
+
+    /// The calling thread has worked since `begin` and holds no lock: it sleeps for a moment if such threads have
+    /// worked for 100 µs without a pause.
+    pub fn rest(&self, begin: Instant) {
+        let is_enough = self.pace.lock().is_enough(begin, now());
+        if is_enough {
             thread::sleep(REST);
         }
-        result
     }
 
     pub fn host(&self) -> &Name {

@@ -67,6 +67,8 @@ pub const ASKED: u16 = 310;
 
 /// `link`: the timer thread.
 pub const TIMER: u16 = 390;
+/// `link`: the time for which threads have submitted without a pause.
+pub const SUBMITTING: u16 = 391;
 /// `link`, `daemon`: the node of channels.
 pub const NODE: u16 = 401;
 /// `daemon`: events that wait for policies, and which policies are computing.

@@ -115,9 +115,15 @@ impl Site {
     /// A host whose daemon ends at once, and says all that.
     #[track_caller]
     pub(crate) fn refused(&mut self, host: usize, said: &[&str]) {
+        self.refused_with(host, "", said);
+    }
+
+    /// The same, with more lines for the section `[channels]`.
+    #[track_caller]
+    pub(crate) fn refused_with(&mut self, host: usize, more: &str, said: &[&str]) {
         let listen = format!("{}:7700", self.lan.address(host));
         let host = &mut self.hosts[host];
-        host.spawn(&format!("realm = 'studio'\nlisten = ['{listen}']"));
+        host.spawn(&format!("realm = 'studio'\nlisten = ['{listen}']\n{more}"));
         let mut ended = None;
         eventually("it ends", || {
             ended = host.daemon.as_mut().unwrap().try_wait().unwrap();

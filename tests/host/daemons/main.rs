@@ -6,6 +6,7 @@
 mod answer;
 mod asking;
 mod churn;
+mod combine;
 mod conference;
 mod contracts;
 mod creators;

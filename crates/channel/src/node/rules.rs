@@ -15,7 +15,7 @@ impl Node {
     /// are filters of hosts that may no longer install any. This host's own filters and its managers' members stay.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>, now: Instant) {
         self.config.policy = policy;
-        self.exit.bundles.set_combiner(self.config.believed_combiner());
+        self.exit.set_combiner(self.config.believed_combiner());
         self.end_forbidden(now);
         self.forget_filters(|config, channel, author| config.refusal(author, Action::Install, channel).is_some());
         for name in self.members.others() {

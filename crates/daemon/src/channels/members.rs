@@ -9,7 +9,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     self as api, AttributeChanges, ChannelInfo, ChannelRequest, Joined, LeaseId, SinkRequest, SourceRequest,
 };
-use qfabric_types::channel::ChannelId;
+use qfabric_types::channel::{ChannelId, Plane};
 use qfabric_types::format::{Format, Kind};
 
 use super::registry::{Credit, Lease, Registry};
@@ -41,9 +41,16 @@ impl Fabric {
         self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
-        let opened = self.network.with(|node, now| node.open(channel, now));
+        let is_hidden = channel.plane == Plane::Quality;
+        let opened = self.network.with(|node, now| match is_hidden && node.is_open(channel) {
+            // It is open as long as its data channel or its group: the connection holds nothing of its own.
+            true => Ok(()),
+            false => node.open(channel, now),
+        });
         opened.map_err(|error| error.problem())?;
-        lease.opened.push(channel.clone());
+        if !is_hidden {
+            lease.opened.push(channel.clone());
+        }
         drop(registry);
         self.show(channel)
     }
@@ -52,6 +59,9 @@ impl Fabric {
     pub(crate) fn close(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<(), Problem> {
         let mut registry = self.registry();
         let lease = registry.lease(peer, id)?;
+        if channel.plane == Plane::Quality {
+            return Ok(());
+        }
         let at = lease.opened.iter().position(|opened| opened == channel);
         let at = at.ok_or_else(|| qfabric_channel::Error::NotOpen(channel.clone()).problem())?;
         lease.opened.remove(at);

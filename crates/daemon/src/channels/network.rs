@@ -115,7 +115,7 @@ impl Network {
 
     fn inside<T>(&self, act: impl FnOnce(&mut ManagedNode, Instant) -> T) -> T {
         match self {
-            Network::Linked { link, .. } => link.with(act),
+            Network::Linked { link, .. } => link.call(act),
             Network::Alone { managed, mailbox } => {
                 let mut managed = managed.lock();
                 let before = managed.next_wakeup();
@@ -131,6 +131,14 @@ impl Network {
                 }
                 answer
             }
+        }
+    }
+
+    /// The calling thread has served connections since `begin` and holds no lock: it sleeps for a moment if it did so for
+    /// long without a pause.
+    pub(super) fn rest(&self, begin: Instant) {
+        if let Network::Linked { link, .. } = self {
+            link.rest(begin);
         }
     }
 

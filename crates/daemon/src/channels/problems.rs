@@ -2,6 +2,7 @@
 //! their errors).
 
 use qfabric_channel::{Error, InvalidKey};
+use qfabric_link as link;
 use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::{ChannelId, Name};
 
@@ -30,19 +31,19 @@ pub(super) fn not_your_access(uid: u32) -> Problem {
     new("channel_forbidden", message, "ask as root")
 }
 
-pub(super) fn bad_access(error: &dyn std::fmt::Display) -> Problem {
-    let message = format!("the new files are not used, the previous ones stay in force: {error}");
+pub(super) fn bad_access(error: &link::Error) -> Problem {
+    let message = format!("the new files are not used, the previous ones stay in force: {}", error.problem().message);
     new("access_refused", message, "correct the file, then run `qfabric channel reload` again")
 }
 
-pub(super) fn not_joined(error: &dyn std::fmt::Display, is_open: bool) -> Problem {
+pub(super) fn not_joined(error: &link::Error, is_open: bool) -> Problem {
     let (now, next) = if is_open {
         ("it has rejoined with the old ones, but its own checks use the new access list", "correct the file, then")
     } else {
         ("it is alone: its applications continue, but no other host receives their events", "remove the cause, then")
     };
-    let message =
-        format!("this host could not join the network with the new access list or certificate: {error}; {now}");
+    let why = error.problem().message;
+    let message = format!("this host could not join the network with the new access list or certificate: {why}; {now}");
     new("not_joined", message, format!("{next} run `qfabric channel reload` again"))
 }
 

@@ -122,12 +122,15 @@ impl Turning {
         let mut happened = Vec::with_capacity(SOURCES);
         while !self.lines.fabric.stopping.load(Ordering::Acquire) {
             self.sleep(&mut happened);
+            let begin = clock::now();
             for event in &happened {
                 self.on_ready(event.data.u64());
             }
             self.look();
             self.lines.fabric.report_handed(clock::now());
             self.lines.fabric.answer_pings();
+            // Without a lock: the receive thread delivers events meanwhile.
+            self.lines.fabric.network.rest(begin);
         }
     }
 
