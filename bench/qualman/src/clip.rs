@@ -15,7 +15,8 @@ pub(crate) struct Clip {
 /// For players of files.
 pub(crate) const NOISY: Clip = Clip {
     name: "qualman-1080p.mkv",
-    recipe: "-v error -nostdin -y -f lavfi -i testsrc2=size=1920x1080:rate=10:duration=4.8,noise=alls=12:allf=t,format=yuv420p \
+    recipe: "-v error -nostdin -y -f lavfi -i \
+             testsrc2=size=1920x1080:rate=10:duration=4.8,noise=alls=12:allf=t,format=yuv420p \
              -threads 1 -c:v mpeg2video -g 12 -bf 2 -b_strategy 0 -sc_threshold 1000000000 -q:v 3",
 };
 /// For the link: an elementary stream.

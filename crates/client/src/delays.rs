@@ -55,8 +55,8 @@ impl DelayRecorder {
     }
 
     /// A message of `bytes` was acknowledged as a whole after `round_trip`. The delay is E = `round_trip` − RTT/2, with the
-    /// shortest round trip of the profile, unless [`DelayRecorder::shortest_round_trip`] told a newer one. Messages below three quarters of the largest size do not count. Returns
-    /// whether the profile was written.
+    /// shortest round trip of the profile, or a newer one of [`DelayRecorder::shortest_round_trip`]. Messages below three
+    /// quarters of the largest size do not count. Returns whether the profile was written.
     pub fn acknowledged(&mut self, bytes: Bytes, round_trip: Nanos) -> Result<bool, ClientError> {
         let delay = round_trip.saturating_sub(Nanos::new(self.min_rtt.get() / 2));
         let counts = self.renewal.arrived(bytes, delay);
