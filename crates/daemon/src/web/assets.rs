@@ -18,7 +18,7 @@ pub(super) struct Asset {
 const JS: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 
-const ASSETS: [Asset; 9] = [
+static ASSETS: [Asset; 9] = [
     Asset { path: "/", kind: "text/html; charset=utf-8", bytes: include_bytes!("page/index.html") },
     Asset { path: "/page.css", kind: CSS, bytes: include_bytes!("page/page.css") },
     Asset { path: "/page.js", kind: JS, bytes: include_bytes!("page/page.js") },
@@ -43,8 +43,7 @@ const PROTECTION: [(&str, &str); 5] = [
 const VERSION: (&str, &str) = ("qfabric-version", env!("CARGO_PKG_VERSION"));
 
 pub(super) fn find(path: &str) -> Option<&'static Asset> {
-    static FILES: [Asset; 9] = ASSETS;
-    FILES.iter().find(|asset| asset.path == path)
+    ASSETS.iter().find(|asset| asset.path == path)
 }
 
 impl Asset {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
@@ -25,6 +26,11 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(web: Arc<Web>) -> Router<
     (status = 409, description = "The configuration forbids the page, or its port is in use", body = Problem),
     (status = 429, description = "Too many users have the page open", body = Problem),
 ))]
-pub(crate) async fn open(State(web): State<Arc<Web>>, Extension(peer): Extension<Peer>) -> Answer<Json<WebPage>> {
+pub(crate) async fn open(
+    State(web): State<Arc<Web>>,
+    Extension(peer): Extension<Peer>,
+    // The body is empty, but it is read: a client that has not sent its end would not receive the answer.
+    _: Bytes,
+) -> Answer<Json<WebPage>> {
     shown(move || web.page(peer)).await
 }

@@ -16,7 +16,7 @@ use crate::problem;
 const USERS: usize = 256;
 /// A token that was not used for this time gives its place to another user, if all places are taken.
 const IDLE: Nanos = Nanos::from_millis(60_000);
-/// Requests that a user's pages may send in a second. One page sends about ten.
+/// Requests that a user's pages may send in a second. One page sends seven.
 const PER_SECOND: u64 = 128;
 /// Time for which one request uses a place in the allowance.
 const COST: Nanos = Nanos::new(1_000_000_000 / PER_SECOND);
@@ -112,11 +112,11 @@ mod tests {
     fn a_user_keeps_one_token_and_each_token_stands_for_its_user() {
         let mut tokens = Tokens::default();
         let (one, other) = (issue(&mut tokens, 54_321, START).unwrap(), issue(&mut tokens, 54_322, START).unwrap());
-        assert_eq!(issue(&mut tokens, 54_321, START).as_ref(), Ok(&one));
+        assert_eq!(issue(&mut tokens, 54_321, START).unwrap(), one);
         assert!(one != other && one.len() == 64 && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert_eq!(tokens.admit(&one, START).unwrap().owner.uid, 54_321);
         assert_eq!(tokens.admit(&other, START).unwrap().owner.uid, 54_322);
-        for wrong in ["", &one[1..], &one.replace(&one[..1], "x"), &format!("{one}0")] {
+        for wrong in ["", &one[1..], one.replace(&one[..1], "x").as_str(), format!("{one}0").as_str()] {
             assert_eq!(tokens.admit(wrong, START).unwrap_err().code, "no_token", "{wrong}");
         }
     }

@@ -340,13 +340,13 @@ async function readSlow([path, show]) {
 
 async function look() {
   const status = await get("/v1/status");
-  await readTimeline();
+  if (turn % 2 === 0) await readTimeline();
   sample(status);
   showStatus(status);
   showEvents();
   draw();
-  // Two of the slower paths in a second; all of them at the first look.
-  const slow = turn === 0 ? SLOW : turn % 2 === 0 ? [SLOW[(turn / 2) % SLOW.length]] : [];
+  // One of the slower paths in a second; all of them at the first look.
+  const slow = turn === 0 ? SLOW : turn % 4 === 1 ? [SLOW[((turn - 1) / 4) % SLOW.length]] : [];
   for (const path of slow) await readSlow(path);
   turn += 1;
   say("Live, four readings in a second");
