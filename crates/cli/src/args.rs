@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 use crate::metp;
 use crate::{
     attach, channel, completions, conference, contracts, daemon, demo, doctor, ecode, energy, group, guard, lab,
-    limits, monitor, net, policy, probe, restore, run, services, sim, status, top, trace,
+    limits, monitor, net, policy, probe, restore, run, services, sim, status, top, trace, web,
 };
 
 const EXIT_CODES: &str = "\
@@ -36,6 +36,7 @@ pub(crate) enum Command {
     Status(status::Args),
     Top(top::Args),
     Trace(trace::Args),
+    Web(web::Args),
     Limits(limits::Args),
     Daemon(daemon::Args),
     Restore(restore::Args),
@@ -68,6 +69,7 @@ impl Command {
             Command::Status(args) => status::run(args),
             Command::Top(args) => top::run(args),
             Command::Trace(args) => trace::run(args),
+            Command::Web(args) => web::run(args),
             Command::Limits(args) => limits::run(args),
             Command::Daemon(args) => daemon::run(args),
             Command::Restore(args) => restore::run(args),

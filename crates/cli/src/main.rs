@@ -40,6 +40,7 @@ mod status;
 mod top;
 mod trace;
 mod trial;
+mod web;
 
 use clap::Parser;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::memory::MemoryStatus;
 use qfabric_types::api::timeline::Timeline;
+use qfabric_types::api::web::WebPage;
 use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
 use qfabric_types::{AppId, Contract, Instant};
 use serde::de::DeserializeOwned;
@@ -137,6 +138,11 @@ impl Client {
     /// The account of energy since the daemon's start: joules of devices and applications, each with its source.
     pub fn energy(&self) -> Result<EnergyStatus, ClientError> {
         self.get("/v1/energy")
+    }
+
+    /// The address of the daemon's web page for this user. It has the user's token, so show it to this user alone.
+    pub fn web_page(&self) -> Result<WebPage, ClientError> {
+        self.call::<(), _>("POST", "/v1/web", None)
     }
 
     /// From now on the deadlines of an application are held at the lowest clock that suffices. The answer says what this

@@ -84,6 +84,11 @@ pub(crate) fn still_owns(owner: Owner, pid: i32) -> bool {
     Users::of(pid).is_some_and(|users| users.belong_to(peer))
 }
 
+/// Compares secrets in a time that does not depend on the first difference.
+pub(crate) fn is_same_secret(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
 fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
     match threads::process_of(thread) {
         Some(process) if process == pid => Ok(()),

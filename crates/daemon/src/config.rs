@@ -19,6 +19,7 @@ use crate::energy::EnergyConfig;
 use crate::memory::{MemoryConfig, check_reserve};
 use crate::metrics::MetricsConfig;
 use crate::net::NetConfig;
+use crate::web::WebConfig;
 
 /// Default path of the configuration file.
 pub const CONFIG_PATH: &str = "/etc/qfabric/daemon.toml";
@@ -48,6 +49,8 @@ pub struct Config {
     pub energy: EnergyConfig,
     /// Metrics on TCP.
     pub metrics: MetricsConfig,
+    /// The web page.
+    pub web: WebConfig,
     /// Logs.
     pub log: Log,
 }
@@ -325,6 +328,7 @@ impl Config {
         self.net.check()?;
         self.energy.check()?;
         self.metrics.check()?;
+        self.web.check()?;
         self.best_effort_lives()?;
         self.slots_are_possible()?;
         self.control_reservation().map(drop)

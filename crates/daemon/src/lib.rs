@@ -42,6 +42,7 @@ mod service;
 mod signals;
 mod startup;
 mod timeline;
+mod web;
 
 pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
 pub use config::{
@@ -57,6 +58,7 @@ pub use metrics::MetricsConfig;
 pub use net::{LinkConfig, NetConfig, Rate};
 pub use qfabric_types::MechanismName;
 pub use startup::DaemonError;
+pub use web::WebConfig;
 
 use tokio::signal::unix::{SignalKind, signal};
 

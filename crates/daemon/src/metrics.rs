@@ -12,6 +12,7 @@ mod energy;
 mod memory;
 mod net;
 mod slots;
+mod web;
 
 use std::fmt;
 
@@ -32,7 +33,7 @@ use crate::channels::ChannelsReport;
 use crate::contracts::ContractsReport;
 use crate::control::{Counters, HANDLING_BUCKETS_NS, Report, RingCounters};
 use crate::ecalls::EcallsReport;
-use crate::logging;
+use crate::{logging, web as page};
 
 pub use config::MetricsConfig;
 
@@ -235,6 +236,7 @@ impl Collector for Shown {
         }
         slots::encode(&mut encoder, status)?;
         contracts::encode(&mut encoder, &self.4)?;
+        web::encode(&mut encoder, &page::report())?;
         ecalls::encode(&mut encoder, &self.1)?;
         net::encode(&mut encoder, &self.2)?;
         channels::encode(&mut encoder, self.3.as_ref())?;
@@ -522,6 +524,6 @@ pub(crate) mod tests {
         assert_eq!(described.len(), all);
         let own = STATUS.len() + CONTROL.len() + 3 + APPLICATION.len() + RING.len();
         let of_memory = memory::HOST.len() + memory::APPLICATION.len();
-        assert_eq!(all, own + of_memory + contracts::TOTALS.len() + ecalls::TOTALS.len() + 1);
+        assert_eq!(all, own + of_memory + contracts::TOTALS.len() + web::TOTALS.len() + ecalls::TOTALS.len() + 1);
     }
 }

@@ -6,6 +6,7 @@ use crate::api::{ecalls, routes};
 use crate::channels::routes as channels;
 use crate::contracts::routes as contracts;
 use crate::net::routes as net;
+use crate::web::routes as web;
 
 /// The description as JSON.
 pub(crate) fn document() -> String {
@@ -98,6 +99,7 @@ pub(crate) fn document() -> String {
         contracts::asking::end_consent,
         contracts::asking::next_question,
         contracts::asking::answer_question,
+        web::open,
         routes::describe
     )
 )]
@@ -146,6 +148,7 @@ mod tests {
             ("/v1/policies", &["get", "post"]),
             ("/v1/policies/{name}", &["delete"]),
             ("/v1/host", &["get"]),
+            ("/v1/web", &["post"]),
             ("/v1/openapi.json", &["get"]),
         ]);
     }

@@ -8,12 +8,16 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 75] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 79] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
     ("no_such_claim", StatusCode::NOT_FOUND, "this host has no loan for the claim"),
-    ("no_token", StatusCode::UNAUTHORIZED, "a request on TCP without the token of the configuration"),
+    ("no_token", StatusCode::UNAUTHORIZED, "a request on TCP without a valid token"),
+    ("foreign_page", StatusCode::FORBIDDEN, "a web page of another site sent the request"),
+    ("too_many_requests", StatusCode::TOO_MANY_REQUESTS, "the pages of a user send, or users open, too many"),
+    ("web_off", StatusCode::CONFLICT, "the configuration forbids the web page"),
+    ("web_closed", StatusCode::CONFLICT, "the web page cannot be served at its address"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),
     ("no_such_method", StatusCode::METHOD_NOT_ALLOWED, "the path exists, but not with this method"),
     ("gone", StatusCode::GONE, "the process has ended"),
@@ -142,6 +146,39 @@ pub(crate) fn no_token() -> Problem {
 
 pub(crate) fn gone(pid: i32) -> Problem {
     new("gone", format!("process {pid} has ended"), "start the process again, then send the request again")
+}
+
+pub(crate) fn no_page_token() -> Problem {
+    let message = "the request has no token of this daemon, or one of an earlier start".to_owned();
+    new("no_token", message, "run qfabric web on this host for a new address")
+}
+
+pub(crate) fn foreign_page(why: &str) -> Problem {
+    new("foreign_page", why.to_owned(), "open the address that qfabric web prints")
+}
+
+pub(crate) fn too_many_page_requests(uid: u32, limit: u64) -> Problem {
+    let message = format!("the pages of user {uid} send more than {limit} requests in a second");
+    new("too_many_requests", message, "close some of the pages")
+}
+
+pub(crate) fn too_many_page_connections(uid: u32) -> Problem {
+    let message = format!("user {uid}, or all users together, have too many connections to the web page");
+    new("too_many_requests", message, "close some of the pages")
+}
+
+pub(crate) fn too_many_page_users(limit: usize) -> Problem {
+    let message = format!("{limit} users have the web page open, which is the limit");
+    new("too_many_requests", message, "try again in a minute")
+}
+
+pub(crate) fn web_off() -> Problem {
+    let message = "web.enabled is false in the configuration of this daemon".to_owned();
+    new("web_off", message, "use qfabric status or qfabric top, or ask an administrator to set web.enabled = true")
+}
+
+pub(crate) fn web_closed(why: String) -> Problem {
+    new("web_closed", why, "qfabric status and qfabric top show the same values")
 }
 
 pub(crate) fn unwatchable(pid: i32, error: &io::Error) -> Problem {

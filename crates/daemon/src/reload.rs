@@ -113,6 +113,7 @@ impl Reload {
             ("channels", now.channels != new.channels),
             ("energy", now.energy != new.energy),
             ("metrics", now.metrics != new.metrics),
+            ("web", now.web != new.web),
             ("log", now.log != new.log),
             ("net.answer", now.net.answer != new.net.answer),
         ];

@@ -32,6 +32,7 @@ use crate::net::Net;
 use crate::reload::Reload;
 use crate::startup::{self, DaemonError, Keep, Place};
 use crate::timeline::Recorder;
+use crate::web::{Web, serve_web};
 
 /// Time that requests in progress have to finish when the service ends. A request that hangs in the kernel is
 /// abandoned.
@@ -48,6 +49,9 @@ pub(crate) struct Service {
     timeline: Arc<Recorder>,
     /// The address for metrics, if there is one; taken when it is served.
     metrics: Option<api::MetricsSocket>,
+    web: Arc<Web>,
+    /// Gets the listening socket of the web page when a user asks for the page; taken when it is served.
+    opened: Option<tokio::sync::mpsc::Receiver<std::net::TcpListener>>,
     channels: Arc<Channels>,
     energy: Arc<EnergyAccount>,
     /// Time between two looks of the account of energy.
@@ -121,6 +125,7 @@ impl Service {
         })?;
         let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         let sockets = api::bind(config, &directory)?;
+        let (web, opened) = Web::start(&config.web)?;
         Ok(Service {
             control,
             sockets,
@@ -129,6 +134,8 @@ impl Service {
             memory,
             timeline,
             metrics: config.metrics.bind()?,
+            web,
+            opened: Some(opened),
             channels,
             energy,
             energy_period: config.energy.period,
@@ -229,6 +236,7 @@ impl Service {
             channels: self.channels.clone(),
             contracts: contracts.clone(),
             energy: self.energy.clone(),
+            web: self.web.clone(),
             timeout: self.timeout,
         }
     }
@@ -241,7 +249,10 @@ impl Service {
         let (_threads, joint) = self.start_threads()?;
         let context = self.context(&joint);
         let (router, metrics_router) = (api::router(context.clone()), api::metrics_router(context));
-        let Service { control, sockets, net, memory, metrics, channels, places, timeout, ending, .. } = self;
+        let page_router = router.clone();
+        let Service { control, sockets, net, memory, metrics, web, opened, channels, places, timeout, ending, .. } =
+            self;
+        let opened = opened.take().expect("made in prepare, taken once");
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
         let rings = sockets.rings.take().expect("bound in prepare, taken once");
@@ -257,6 +268,7 @@ impl Service {
             if let Some(metrics) = metrics.take() {
                 tokio::spawn(api::serve_metrics(metrics, metrics_router, timeout));
             }
+            tokio::spawn(serve_web(web.clone(), opened, page_router, timeout));
             if let Some(reload) = (hooks.reload)() {
                 tokio::spawn(reload.run(requests, channels.clone(), net.clone(), joint.clone()));
             }

@@ -60,6 +60,9 @@ pub enum DaemonError {
     /// The metrics cannot be served on TCP as configured.
     #[error("{0}")]
     Metrics(String),
+    /// The web page cannot be served at its address.
+    #[error("{0}")]
+    Web(String),
     /// The control thread or the API's runtime cannot start, or ended unexpectedly.
     #[error("{0}")]
     Engine(String),

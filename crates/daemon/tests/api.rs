@@ -1,6 +1,7 @@
 //! Tests of the API with arbitrary input: every answer is documented, and the service continues.
 
 mod common;
+mod web;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

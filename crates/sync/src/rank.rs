@@ -17,6 +17,8 @@ pub const SETUP: u16 = 140;
 pub const MONITORS: u16 = 150;
 /// `daemon`: the account of energy; held while files of the kernel are read.
 pub const ENERGY_ACCOUNT: u16 = 155;
+/// `daemon`: the address of the web page and the tokens of its users; held while the page is opened.
+pub const WEB: u16 = 157;
 /// `linux`: the ring of events from kernel handlers; held while the dispatcher takes events.
 pub const EVENT_RING: u16 = 160;
 /// `linux`: the handlers of deferred values of a session; held while one begins or ends.

@@ -4,7 +4,7 @@ use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
 
-const COMMANDS: [&str; 51] = [
+const COMMANDS: [&str; 52] = [
     "run",
     "attach",
     "probe",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 51] = [
     "status",
     "top",
     "trace",
+    "web",
     "daemon",
     "restore",
     "sim conference",
@@ -111,6 +112,7 @@ fn there_are_completions_for_every_common_shell() {
 #[test]
 fn without_a_daemon_status_and_top_end_with_4_and_name_qfabric_daemon() {
     answer("status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
+    answer("web --print-url --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
     answer("top --socket /nowhere.sock").expect(4, &["qfabric daemon"]);
     answer("energy status --socket /nowhere.sock").expect(4, &["/nowhere.sock", "qfabric daemon"]);
 }

@@ -57,7 +57,7 @@ pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
 
 /// The places for connections of one socket. Cheap to clone.
 #[derive(Clone)]
-struct Places {
+pub(crate) struct Places {
     all: Arc<Semaphore>,
     shares: Shares,
     taken: Arc<Counts>,
@@ -99,12 +99,18 @@ impl Shares {
 impl Places {
     /// `most` places in total. No user can lock out the others, and all users together cannot lock out an
     /// administrator.
-    fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Places { all: Arc::new(Semaphore::new(most)), shares: Shares::of(most), taken: Arc::default() }
     }
 
     async fn wait(&self) -> OwnedSemaphorePermit {
         self.all.clone().acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Takes a place for `peer` without waiting, if there is one.
+    pub(crate) fn try_take(&self, peer: Peer) -> Option<Place> {
+        let permit = self.all.clone().try_acquire_owned().ok()?;
+        self.take(permit, peer).ok()
     }
 
     /// Takes a place for `peer`. Refuses, and counts, if the user or all users together have no place left.

@@ -13,9 +13,9 @@ mod server;
 mod sockets;
 mod tcp;
 
-pub(crate) use accept::{Place, accept_each, refused as refused_connections};
+pub(crate) use accept::{Place, Places, accept_each, refused as refused_connections};
 pub(crate) use leases::serve_rings;
 pub(crate) use routes::{Context, metrics_router, router};
-pub(crate) use server::serve_http;
+pub(crate) use server::{bounded, serve_http};
 pub(crate) use sockets::{Sockets, bind};
 pub(crate) use tcp::{MetricsSocket, serve_metrics};

@@ -31,6 +31,7 @@ use crate::energy::EnergyAccount;
 use crate::memory::Memory;
 use crate::net::{self, Net};
 use crate::timeline::{Query, Recorder};
+use crate::web::{self, Web};
 use crate::{metrics, openapi, problem};
 
 /// The description of the API as JSON.
@@ -47,6 +48,7 @@ pub(crate) struct Context {
     pub(crate) channels: Arc<Channels>,
     pub(crate) contracts: Arc<Contracts>,
     pub(crate) energy: Arc<EnergyAccount>,
+    pub(crate) web: Arc<Web>,
     /// A request that takes longer is refused.
     pub(crate) timeout: Duration,
 }
@@ -86,6 +88,7 @@ pub(crate) fn router(context: Context) -> Router {
         .merge(ecalls::routes())
         .merge(networks)
         .merge(between_hosts)
+        .merge(web::routes::routes(context.web.clone()))
         .fallback(async |uri: Uri| Refused(problem::no_such_path(uri.path())))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Refused(problem::no_such_method(method.as_str(), uri.path()))

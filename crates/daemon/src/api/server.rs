@@ -22,7 +22,7 @@ use crate::problem;
 const HEAD_LIMIT: usize = 16 << 10;
 
 /// HTTP/1.1 with bounds for the head; `timeout` is the time for it.
-pub(super) fn bounded(timeout: Duration) -> http1::Builder {
+pub(crate) fn bounded(timeout: Duration) -> http1::Builder {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).half_close(true).header_read_timeout(timeout).max_buf_size(HEAD_LIMIT);
     http

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, TcpListener as StdListener};
+use std::net::TcpListener as StdListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,9 @@ use tokio::sync::Semaphore;
 
 use super::answers::Refused;
 use super::server::bounded;
+use crate::auth::is_same_secret;
 use crate::problem;
+use crate::web::is_local_name;
 
 /// Connections at the same time; further ones wait.
 const CONNECTIONS: usize = 16;
@@ -84,25 +86,10 @@ fn is_allowed<B>(request: &Request<B>, token: Option<&str>) -> bool {
     match token {
         Some(token) => {
             let given = header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-            given.is_some_and(|given| is_same(given.as_bytes(), token.as_bytes()))
+            given.is_some_and(|given| is_same_secret(given.as_bytes(), token.as_bytes()))
         }
         None => header(HOST).is_some_and(is_local_name),
     }
-}
-
-/// Compares in a time that does not depend on the first difference.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
-}
-
-/// `localhost` or an address, with or without a port.
-fn is_local_name(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) && !name.ends_with(':') => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 #[cfg(test)]

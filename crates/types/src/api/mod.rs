@@ -17,6 +17,7 @@
 //! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
 //! | `GET /v1/energy` | → [`energy::EnergyStatus`] |
 //! | `GET /v1/timeline` | → [`timeline::Timeline`]: a page of what happened in the last minute |
+//! | `POST /v1/web` | → [`web::WebPage`]: the address of the web page with a token of the user |
 //! | `GET /metrics` | → Prometheus text |
 //!
 //! The modules [`ecalls`], [`channel`], [`net`] and [`contracts`] contain the bodies of services, Q-channels, packet
@@ -39,6 +40,7 @@ mod memory_limits;
 pub mod net;
 mod shortage;
 pub mod timeline;
+pub mod web;
 
 pub use dispatch::DispatchTableStatus;
 pub use lending::{Claim, Loan, NoClaim, Offer};

@@ -1,0 +1,99 @@
+//! The web page: files, guard and tokens around the API's own answers.
+//!
+//! The page reads the same paths as `qfabric status --json` and the other commands, through the same router, as the user
+//! of its token. It changes nothing. `docs/design/0053-web-page.md` gives the reasons.
+
+mod assets;
+mod config;
+mod counts;
+mod guard;
+pub(crate) mod routes;
+mod serve;
+mod tokens;
+
+use std::hash::{DefaultHasher, Hasher};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use axum::http::HeaderValue;
+use qfabric_linux::clock;
+use qfabric_sync::{Lock, rank};
+use qfabric_types::Instant;
+use qfabric_types::api::Problem;
+use qfabric_types::api::web::WebPage;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::auth::Peer;
+use crate::problem;
+use crate::startup::DaemonError;
+use tokens::Tokens;
+
+pub use config::WebConfig;
+pub(crate) use counts::{WebReport, report};
+pub(crate) use guard::is_local_name;
+pub(crate) use serve::serve_web;
+
+/// Opens the page to users and knows their tokens.
+pub(crate) struct Web {
+    config: WebConfig,
+    door: Lock<Door, { rank::WEB }>,
+}
+
+struct Door {
+    /// Where the page is served; `None` before a user asked for it.
+    address: Option<SocketAddr>,
+    /// To the task that serves it.
+    opened: Sender<TcpListener>,
+    tokens: Tokens,
+}
+
+impl Web {
+    /// Binds the configured address, if there is one. The receiver gets the listening socket when there is one.
+    pub(crate) fn start(config: &WebConfig) -> Result<(Arc<Web>, Receiver<TcpListener>), DaemonError> {
+        let (opened, receiver) = channel(1);
+        let mut door = Door { address: None, opened, tokens: Tokens::default() };
+        if config.enabled && config.listen.is_some() {
+            door.open(config).map_err(DaemonError::Web)?;
+        }
+        Ok((Arc::new(Web { config: config.clone(), door: Lock::new(door) }), receiver))
+    }
+
+    /// The address of the page with the token of `peer`. Opens the page if it is closed.
+    pub(crate) fn page(&self, peer: Peer) -> Result<WebPage, Problem> {
+        if !self.config.enabled {
+            return Err(problem::web_off());
+        }
+        self.door.with(|door| {
+            let address = door.open(&self.config).map_err(problem::web_closed)?;
+            let token = door.tokens.issue(peer, tokens::random, clock::now())?;
+            Ok(WebPage { url: format!("http://{address}/#token={token}") })
+        })
+    }
+
+    /// The user of a token, if the user may send a further request.
+    fn admit(&self, token: &str, now: Instant) -> Result<Peer, Problem> {
+        self.door.with(|door| door.tokens.admit(token, now))
+    }
+}
+
+impl Door {
+    fn open(&mut self, config: &WebConfig) -> Result<SocketAddr, String> {
+        if let Some(address) = self.address {
+            return Ok(address);
+        }
+        let listener = config.bind()?;
+        let address = listener.local_addr().map_err(|error| format!("web.listen: {error}; start the service again"))?;
+        let stopping = |_| "the service is stopping; start it again".to_owned();
+        self.opened.try_send(listener).map_err(stopping)?;
+        self.address = Some(address);
+        tracing::info!(%address, "the web page is served");
+        Ok(address)
+    }
+}
+
+/// An entity tag of these bytes.
+fn tag(bytes: &[u8]) -> HeaderValue {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish())).expect("is plain text")
+}

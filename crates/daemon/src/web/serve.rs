@@ -1,0 +1,171 @@
+//! Serves the page on loopback, with bounds for connections, requests, heads and times.
+//!
+//! ```text
+//! accepted ──> stranger ──(first valid token)──> place of the user ──> closed when idle for api.timeout
+//!    │            └──(no valid token for 10 s)──> closed
+//!    └──(too many strangers)──> refused
+//! ```
+
+use std::convert::Infallible;
+use std::net::TcpListener as StdListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use qfabric_linux::clock;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::guard::{Cause, Refusal, Target, judge};
+use super::{Web, assets, counts, tag};
+use crate::api::answers::Refused;
+use crate::api::{Place, Places, bounded};
+use crate::auth::Peer;
+use crate::problem;
+
+/// Connections of users. One user has at most a quarter; a browser opens at most six to one host.
+const USERS: usize = 64;
+/// Connections that have not shown a token yet.
+const STRANGERS: usize = 32;
+/// Time in which a connection must show a token.
+const STRANGER_TIME: Duration = Duration::from_secs(10);
+/// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Longest answer of the API that is passed on, in bytes; the API's own limits of applications and channels keep
+/// answers shorter.
+const ANSWER_LIMIT: usize = 64 << 20;
+
+/// Parts that all connections use.
+struct Desk {
+    web: Arc<Web>,
+    router: TowerToHyperService<Router>,
+    places: Places,
+    timeout: Duration,
+}
+
+/// Waits until the listening socket is opened, then serves it until dropped.
+pub(crate) async fn serve_web(
+    web: Arc<Web>,
+    mut opened: Receiver<StdListener>,
+    router: Router,
+    timeout: Duration,
+) -> std::io::Result<()> {
+    let Some(listener) = opened.recv().await else { return Ok(()) };
+    let listener = TcpListener::from_std(listener)?;
+    let router = TowerToHyperService::new(router);
+    let desk = Arc::new(Desk { web, router, places: Places::new(USERS), timeout });
+    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => match strangers.clone().try_acquire_owned() {
+                Ok(permit) => drop(tokio::spawn(serve_one(stream, desk.clone(), permit))),
+                // The connection closes without an answer: it has not sent a request yet.
+                Err(_) => counts::refused(Cause::Limit),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection to web.listen; raise LimitNOFILE if this repeats");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What a connection holds: the permit of a stranger, or the place of its user.
+enum Seat {
+    Stranger { _permit: OwnedSemaphorePermit },
+    User { uid: u32, _place: Place },
+}
+
+type SharedSeat = Arc<Mutex<Seat>>;
+
+async fn serve_one(stream: TcpStream, desk: Arc<Desk>, permit: OwnedSemaphorePermit) {
+    let seat: SharedSeat = Arc::new(Mutex::new(Seat::Stranger { _permit: permit }));
+    let (http, held) = (bounded(desk.timeout), seat.clone());
+    let service = service_fn(move |request| {
+        let (desk, seat) = (desk.clone(), held.clone());
+        async move { Ok::<_, Infallible>(desk.answer(request, &seat).await) }
+    });
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = tokio::time::sleep(STRANGER_TIME) => {
+            if is_stranger(&seat) {
+                return;
+            }
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection to the web page ended");
+    }
+}
+
+fn is_stranger(seat: &SharedSeat) -> bool {
+    matches!(*seat.lock().unwrap_or_else(PoisonError::into_inner), Seat::Stranger { .. })
+}
+
+impl Desk {
+    async fn answer(&self, request: Request<Incoming>, seat: &SharedSeat) -> Response {
+        counts::asked();
+        let known = request.headers().get(IF_NONE_MATCH).cloned();
+        let answered = match judge(&request) {
+            Ok(Target::File(asset)) => Ok(asset.response()),
+            Ok(Target::Data(token)) => match self.admit(token, seat) {
+                Ok(peer) => Ok(self.read(request, peer).await),
+                Err(refusal) => Err(refusal),
+            },
+            Err(refusal) => Err(refusal),
+        };
+        let mut response = answered.unwrap_or_else(|(cause, problem)| {
+            counts::refused(cause);
+            Refused::from(problem).into_response()
+        });
+        if known.is_some() && response.headers().get(ETAG) == known.as_ref() {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            *response.body_mut() = Body::empty();
+        }
+        assets::protect(response.headers_mut());
+        response
+    }
+
+    /// The user of the token, who then has a place for this connection.
+    fn admit(&self, token: &str, seat: &SharedSeat) -> Result<Peer, Refusal> {
+        let peer = self.web.admit(token, clock::now()).map_err(|problem| match problem.code.as_str() {
+            "no_token" => (Cause::Token, problem),
+            _ => (Cause::Limit, problem),
+        })?;
+        let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_seated = matches!(&*seat, Seat::User { uid, .. } if *uid == peer.owner.uid);
+        if !is_seated {
+            let uid = peer.owner.uid;
+            let none = || (Cause::Limit, problem::too_many_page_connections(uid));
+            *seat = Seat::User { uid, _place: self.places.try_take(peer).ok_or_else(none)? };
+        }
+        Ok(peer)
+    }
+
+    /// The answer of the API to this user, with a tag by which the next request asks for changes only.
+    async fn read(&self, mut request: Request<Incoming>, peer: Peer) -> Response {
+        request.extensions_mut().insert(peer);
+        let Ok(response) = self.router.call(request).await;
+        let (mut head, body) = response.into_parts();
+        let Ok(bytes) = to_bytes(body, ANSWER_LIMIT).await else {
+            return Refused::from(problem::internal("the answer is too long".to_owned())).into_response();
+        };
+        head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if head.status == StatusCode::OK {
+            head.headers.insert(ETAG, tag(&bytes));
+        }
+        Response::from_parts(head, Body::from(bytes))
+    }
+}

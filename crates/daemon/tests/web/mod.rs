@@ -1,0 +1,216 @@
+//! Tests of the web page against a real service: over TCP as a browser does, as several users, and in a browser.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use qfabric_client::Client;
+use qfabric_daemon::Embedded;
+use qfabric_linux::testing::{live_lock, skip};
+use qfabric_types::api::timeline::Timeline;
+use qfabric_types::api::{ApplicationRequest, ApplicationScope, HostStatus};
+
+use crate::common::*;
+
+/// A name that would run as a script if the page took it for markup.
+const HOSTILE: &str = "<img src=x onerror=document.title='owned'><script></script>";
+
+/// Where the page is, and the token in its address.
+struct Page {
+    address: String,
+    token: String,
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Page {
+    fn at(url: &str) -> Page {
+        let (address, token) = url.strip_prefix("http://").unwrap().split_once("/#token=").unwrap();
+        Page { address: address.to_owned(), token: token.to_owned() }
+    }
+
+    /// Sends a request with these headers, besides `Host`.
+    fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
+        self.send(&format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{headers}\r\n", self.address))
+    }
+
+    /// Sends a request of the page.
+    fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &self.bearer())
+    }
+
+    fn bearer(&self) -> String {
+        format!("authorization: Bearer {}\r\n", self.token)
+    }
+
+    fn send(&self, text: &str) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The service may close before it has read everything.
+        let _ = stream.write_all(text.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> &str {
+        let line = self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.unwrap_or_else(|| panic!("{name} is not in {}", self.head))
+    }
+}
+
+fn opened() -> (Embedded, Client, Page) {
+    let (service, client) = service(quiet());
+    let page = Page::at(&client.web_page().unwrap().url);
+    (service, client, page)
+}
+
+/// A sleeping program under a contract of this name.
+fn named(client: &Client, name: &str) -> Process {
+    let program = Process::shell("exec sleep 1000");
+    let contract = contract(name, 40);
+    client.admit(&ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract }).unwrap();
+    program
+}
+
+#[test]
+fn the_page_shows_the_data_of_the_api_and_only_changes_are_sent() {
+    let _lock = live_lock();
+    let (_service, client, page) = opened();
+    // Many calls: an answer before the end of the request would break some of the connections.
+    let tokens: Vec<_> = (0..50).map(|_| Page::at(&client.web_page().unwrap().url).token).collect();
+    assert!(tokens.iter().all(|token| *token == page.token), "a user keeps one token");
+    let html = page.ask("GET", "/", "");
+    assert!(html.status == 200 && html.body.contains("<title>Q-Fabric</title>"), "{}", html.head);
+    assert!(html.header("content-security-policy").starts_with("default-src 'self';"));
+    assert_eq!(html.header("qfabric-version"), env!("CARGO_PKG_VERSION"));
+    let _program = named(&client, HOSTILE);
+    let shown = page.get("/v1/status");
+    let status: HostStatus = serde_json::from_str(&shown.body).unwrap();
+    let HostStatus { applications, capacity, version, .. } = client.status().unwrap();
+    assert_eq!((status.capacity, status.version), (capacity, version));
+    assert_eq!(status.applications[0].contract, applications[0].contract);
+    assert_eq!(shown.header("content-type"), "application/json");
+    let hosts = page.get("/v1/net");
+    let same = page.ask("GET", "/v1/net", &format!("{}if-none-match: {}\r\n", page.bearer(), hosts.header("etag")));
+    assert_eq!((same.status, same.body.as_str()), (304, ""));
+}
+
+#[test]
+fn requests_that_are_not_of_the_page_are_refused_and_counted() {
+    let _lock = live_lock();
+    let (service, _client, page) = opened();
+    let counted = |name: &str| -> u64 {
+        let (_, metrics) = call(service.socket(), "GET", "/metrics", "");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("qfabric_web_refused_{name}_total ")));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{metrics}")).parse().unwrap()
+    };
+    let before = ["tokens", "origins", "paths", "methods"].map(counted);
+    let refused = |answer: Answer, status, code| {
+        assert_eq!((answer.status, problem(&answer.body).code.as_str()), (status, code), "{}", answer.head);
+        assert!(answer.header("content-security-policy").contains("'self'"));
+    };
+    let bearer = page.bearer();
+    refused(page.ask("GET", "/v1/status", ""), 401, "no_token");
+    refused(page.ask("GET", "/v1/status", "authorization: Bearer 0123\r\n"), 401, "no_token");
+    refused(page.ask("GET", "/v1/status", &format!("{bearer}origin: http://evil.example\r\n")), 403, "foreign_page");
+    refused(page.send(&format!("GET /v1/status HTTP/1.1\r\nhost: evil.example\r\n{bearer}\r\n")), 403, "foreign_page");
+    refused(page.ask("GET", "/v1/limits", &bearer), 404, "no_such_path");
+    refused(page.ask("POST", "/v1/web", &bearer), 405, "no_such_method");
+    let expected: Vec<u64> = before.iter().zip([2_u64, 2, 1, 1]).map(|(before, more)| before + more).collect();
+    assert_eq!(["tokens", "origins", "paths", "methods"].map(counted).to_vec(), expected);
+    let oversized = page.ask("GET", "/v1/status", &format!("{bearer}x: {}\r\n", "x".repeat(100_000)));
+    assert!(!(200..400).contains(&oversized.status), "{}", oversized.head);
+    assert_eq!(page.get("/v1/status").status, 200, "the service goes on");
+}
+
+#[test]
+fn connections_without_a_token_do_not_take_the_places_of_users() {
+    let _lock = live_lock();
+    let (_service, _client, page) = opened();
+    let mut own = TcpStream::connect(&page.address).unwrap();
+    own.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET /v1/host HTTP/1.1\r\nhost: {}\r\n{}\r\n", page.address, page.bearer());
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}") {
+            let mut part = [0; 4096];
+            let length = stream.read(&mut part).unwrap();
+            assert!(length > 0, "the connection was closed after {}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..length]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    };
+    ask(&mut own);
+    let strangers: Vec<_> = (0..64).map(|_| TcpStream::connect(&page.address).unwrap()).collect();
+    ask(&mut own);
+    drop(strangers);
+    eventually("the places of strangers are free again", || page.get("/v1/host").status == 200);
+}
+
+/// Run by the next test as another user: prints the address of the user's page.
+#[test]
+#[ignore = "a role"]
+fn asks_for_the_page() {
+    println!("\nurl={}", Client::connect_to(given("SOCKET")).unwrap().web_page().unwrap().url);
+}
+
+#[test]
+fn each_user_sees_in_the_page_what_the_api_shows_this_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can be several users");
+    }
+    let _lock = live_lock();
+    let (service, client, page) = opened();
+    let socket = service.socket().to_str().unwrap().to_owned();
+    let mut asking = role("web::asks_for_the_page", Some(NOBODY), &[("SOCKET", &socket)]);
+    let mut text = String::new();
+    asking.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let url = text.lines().find_map(|line| line.strip_prefix("url=")).unwrap_or_else(|| panic!("{text}"));
+    let of_other = Page::at(url);
+    assert!(of_other.address == page.address && of_other.token != page.token);
+    let _program = named(&client, "secretive");
+    let records = |page: &Page| serde_json::from_str::<Timeline>(&page.get("/v1/timeline").body).unwrap().records;
+    eventually("root sees the contract", || !records(&page).is_empty());
+    assert!(records(&of_other).is_empty(), "the records of root are not for another user");
+    assert!(of_other.get("/v1/status").body.contains("secretive"), "the state of the host is public on the host");
+}
+
+#[test]
+fn a_browser_shows_the_page_and_takes_hostile_names_for_text() {
+    if Command::new("chromium").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip("chromium is not installed");
+    }
+    let _lock = live_lock();
+    let (_service, client, page) = opened();
+    let _program = named(&client, HOSTILE);
+    let dom = browse(&format!("http://{}/#token={}", page.address, page.token));
+    for part in ["Live, four readings", "&lt;img src=x onerror=", "<title>Q-Fabric</title>", "aria-pressed=\"false\""] {
+        assert!(dom.contains(part), "{part} is not in\n{dom}");
+    }
+    for part in ["<img", "owned</title>", page.token.as_str()] {
+        assert!(!dom.contains(part), "{part} is in\n{dom}");
+    }
+    let without = browse(&format!("http://{}/", page.address));
+    assert!(without.contains("qfabric web --print-url"), "{without}");
+}
+
+/// The document that a browser shows for this address, as text.
+fn browse(url: &str) -> String {
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Command::new("chromium");
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=2000"]);
+    browser.arg(format!("--user-data-dir={}", profile.path().display())).args(["--dump-dom", url]);
+    let output = browser.stderr(Stdio::null()).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
