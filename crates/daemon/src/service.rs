@@ -109,6 +109,7 @@ impl Service {
         tracing::info!(capacity = %ready.capacity, mechanism, observer, policy, "control thread is ready");
         let timeout = Duration::from_nanos(config.api.timeout.get());
         let channels = Arc::new(Channels::start(&config.channels, control.requests.clone(), timeline.clone(), ending)?);
+        ecalls.redirect_through(channels.clone());
         let answer = config.net.answer.map(|port| AnswerThread::start(port.get(), ending)).transpose();
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))

@@ -95,7 +95,7 @@ fn place(subscription: &SubscriptionInfo) -> String {
 /// Sum of all dropped events.
 fn dropped(counters: &SubscriptionCounters) -> u64 {
     let c = counters;
-    c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended
+    c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.dropped_channel + c.late + c.contended
 }
 
 fn state(state: &State) -> String {
@@ -118,9 +118,10 @@ mod tests {
             dropped_signals: 1_000,
             late: 10_000,
             contended: 100_000,
+            dropped_channel: 1_000_000,
             ..SubscriptionCounters::default()
         };
-        assert_eq!(dropped(&counters), 111_111);
+        assert_eq!(dropped(&counters), 1_111_111);
     }
 
     #[test]

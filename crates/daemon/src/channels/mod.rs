@@ -15,6 +15,7 @@
 //! | `habit.rs` | busy connections, at which the thread looks without being woken |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | operations of the API |
 //! | `attributes.rs`, `triggers.rs` | attributes that monitors read; thresholds that the kernel watches |
+//! | `ends.rs` | sources and sinks for chains of ECalls |
 //! | `answering.rs` | answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | loans between hosts; offers that this host received |
 //! | `contracts.rs` | joint contracts with other hosts |
@@ -27,6 +28,7 @@ mod answering;
 mod attributes;
 mod config;
 mod contracts;
+mod ends;
 mod filters;
 mod groups;
 mod habit;
@@ -83,6 +85,7 @@ use registry::Registry;
 use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
+pub(crate) use ends::{Bell, Inlet, Outlet};
 pub(crate) use lending::RequestKind;
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};

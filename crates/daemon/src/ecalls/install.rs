@@ -15,13 +15,15 @@ use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
 use qfabric_sync::{Lock, assert_may_block, lock};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
-    MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
+    CHANNEL_SERVICE, MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
 };
 use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
 use qfabric_types::{Nanos, Owner, Share};
 
-use super::checks::{check_fault_policy, check_signal_target, no_such_field, numbered, receiver, restrict};
+use super::checks::{
+    check_fault_policy, check_no_loop, check_signal_target, no_such_field, numbered, receiver, restrict,
+};
 use super::handler::Handler;
 use super::memory::{Down, Up};
 use super::plan::Plan;
@@ -31,6 +33,7 @@ use super::registry::{GroupHook, GroupKey, Tail};
 use super::subscription::{Chain, Stage, Subscription, Tally, Terms, Watched};
 use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
+use crate::channels::Outlet;
 use crate::problem;
 
 /// Largest number of events that one call of a handler may emit.
@@ -59,6 +62,7 @@ struct Draft {
 /// The parts created for a draft.
 struct Parts {
     up: Option<Up>,
+    outlet: Option<Outlet>,
     aim: Option<Arc<Aim>>,
     stages: Vec<Stage>,
     installed: Option<Installed>,
@@ -68,9 +72,20 @@ struct Parts {
 
 impl Ecalls {
     pub(crate) fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
-        let started = Instant::now();
-        let service = self.service(&request.service)?;
         let _one_at_a_time = lock(&self.setup);
+        let made = self.install(peer, request);
+        if made.is_err() {
+            drop(self.unused_services());
+        }
+        made
+    }
+
+    fn install(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
+        let started = Instant::now();
+        let service = match request.service.starts_with(CHANNEL_SERVICE) {
+            true => self.service_of_channel(peer, &request.service)?,
+            false => self.service(&request.service)?,
+        };
         let draft = self.draft(peer, request, service)?;
         let id = self.registry().number();
         let up = draft.make_memory()?;
@@ -81,9 +96,11 @@ impl Ecalls {
             false => None,
         };
         let of_group = self.hook_of_group(&draft)?;
+        let outlet = self.outlet(peer, &draft)?;
         let took = started.elapsed().as_micros() as u64;
         let (backlog, max_cpu) = (Backlog::new(self.config.queue_per_subscription), self.config.max_cpu_per_user);
-        let subscription = Arc::new(draft.finish(id, Parts { up, aim, stages, installed, backlog, max_cpu }, took));
+        let subscription =
+            Arc::new(draft.finish(id, Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, took));
         self.follow(&subscription)?;
         self.commit(subscription, of_group)
     }
@@ -99,7 +116,7 @@ impl Ecalls {
         let (down, known) = self.session_of(peer, &request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
         let bound = self.bound(peer, &request, &service, &programs)?;
-        let format = delivered(&service.format, &plan, &programs);
+        let format = delivered(&service.format, &plan, &programs, Step::MemoryUp);
         let geometry = geometry(request.memory_up.as_ref(), &format)?;
         let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
         self.registry().check_room_for_memory(peer.owner, bytes, &self.config)?;
@@ -128,6 +145,10 @@ impl Ecalls {
         let missing = self.registry().services.get(&service.id).and_then(|service| service.unavailable.clone());
         if let Some(why) = missing {
             return Err(problems::unavailable(&service.name, &why.what, &why.remedy));
+        }
+        if service.origin == Origin::Channel {
+            // The right to join the channel was checked with the service.
+            return Ok(true);
         }
         let granted = self.config.grants(peer.owner, &service.name);
         let Some(owner) = service.owner else { return Ok(granted) };
@@ -202,6 +223,14 @@ impl Ecalls {
                 "nothing: use another connection",
             )),
         }
+    }
+
+    /// The source through which the chain submits events to a channel.
+    fn outlet(&self, peer: Peer, draft: &Draft) -> Result<Option<Outlet>, Problem> {
+        let Some(name) = &draft.request.channel else { return Ok(None) };
+        let format = delivered(&draft.service.format, &draft.plan, &draft.programs, Step::Channel);
+        check_no_loop(&draft.service, name)?;
+        self.fabric()?.outlet(peer, name, &format).map(Some)
     }
 
     /// Attaches the kernel's part of the chain to the hook.
@@ -310,6 +339,7 @@ impl Draft {
                 Step::KThread => Stage::Thread,
                 Step::MemoryUp => Stage::Memory(self.position(&format)?),
                 Step::Signal => self.signal(&format)?,
+                Step::Channel => Stage::Channel,
                 Step::KHandler | Step::KCode => {
                     let program = programs.next().expect("a program for every handler");
                     format = program.output.clone().unwrap_or(format);
@@ -345,7 +375,7 @@ impl Draft {
     }
 
     fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
-        let (Parts { up, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
+        let (Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
         let Draft {
             request, service, owner, target, filtered, plan, bound, attributes, down, format, geometry, ..
         } = self;
@@ -367,6 +397,7 @@ impl Draft {
             max_cpu,
             format,
             memory: request.memory_up,
+            channel: request.channel,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
             attributes,
             instructions: bound.instructions,
@@ -376,7 +407,7 @@ impl Draft {
         Subscription {
             id,
             terms,
-            chain: Chain { stages, down, up, aim },
+            chain: Chain { stages, down, up, outlet, aim },
             watched: Watched { target: watch(target), filtered: watch(filtered) },
             installed: installed.into(),
             state: State::Active.into(),
@@ -425,13 +456,13 @@ fn memory_step<'a>(draft: &'a Draft, up: Option<&'a Up>) -> Result<KernelStep<'a
     Ok(KernelStep::Memory { memory, position })
 }
 
-/// The format of events where they are written into memory_up; without memory_up, at the end of the chain.
-fn delivered(input: &Format, plan: &Plan, programs: &[Program]) -> Format {
+/// The format of events at this step; without the step, at the end of the chain.
+fn delivered(input: &Format, plan: &Plan, programs: &[Program], at: Step) -> Format {
     let mut format = input.clone();
     let mut programs = programs.iter();
     for step in plan.in_kernel.iter().chain(&plan.in_daemon) {
         match step {
-            Step::MemoryUp => return format,
+            step if *step == at => return format,
             Step::KHandler | Step::KCode => {
                 format = programs.next().and_then(|program| program.output.clone()).unwrap_or(format);
             }

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::channel::Name;
 use crate::format::Format;
 pub use crate::memory::Layout;
 use crate::{Owner, Share};
@@ -44,6 +45,8 @@ pub enum Origin {
     Daemon,
     /// The process that registered the service.
     User,
+    /// The sources of a channel, on this host and on others. The service exists while it has subscriptions.
+    Channel,
 }
 
 /// A service that applications can subscribe to.
@@ -234,11 +237,17 @@ pub enum Step {
     MemoryUp,
     /// A real-time signal.
     Signal,
+    /// The event is submitted to a channel: it is redirected to this and other hosts (000 §3.4).
+    Channel,
 }
+
+/// The beginning of the name of a service whose events are those of a channel: `channel:NAME`.
+pub const CHANNEL_SERVICE: &str = "channel:";
 
 impl Step {
     /// All steps, in the default order.
-    pub const ALL: [Step; 5] = [Step::KThread, Step::KHandler, Step::KCode, Step::MemoryUp, Step::Signal];
+    pub const ALL: [Step; 6] =
+        [Step::KThread, Step::KHandler, Step::KCode, Step::MemoryUp, Step::Signal, Step::Channel];
 
     /// The name in JSON and on the command line.
     pub const fn name(self) -> &'static str {
@@ -248,6 +257,7 @@ impl Step {
             Step::KThread => "k_thread",
             Step::MemoryUp => "memory_up",
             Step::Signal => "signal",
+            Step::Channel => "channel",
         }
     }
 }
@@ -324,7 +334,11 @@ pub struct SubscriptionRequest {
     /// Write events into shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
-    /// The order of the steps named above; empty: thread, named handler, code, memory, signal.
+    /// The channel to which events are submitted. If it does not exist, it is created for the format of the events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub channel: Option<Name>,
+    /// The order of the steps named above; empty: thread, named handler, code, memory, signal, channel.
     pub order: Vec<Step>,
     /// An event is late this number of microseconds after it happened; 0: it is never late.
     pub deadline_us: u64,
@@ -380,6 +394,8 @@ pub struct SubscriptionCounters {
     pub memory: u64,
     /// Signals sent.
     pub signals: u64,
+    /// Events submitted to the channel.
+    pub channel: u64,
     /// Events dropped because `memory_up` was full.
     pub dropped_memory: u64,
     /// Events dropped on the way from the kernel to the daemon.
@@ -390,6 +406,9 @@ pub struct SubscriptionCounters {
     pub late: u64,
     /// Signals that the kernel refused, because the receiver has ended or has too many pending signals.
     pub dropped_signals: u64,
+    /// Events that the channel refused: a slow sink holds it up, the deadline has passed, or this host may no longer
+    /// send on it.
+    pub dropped_channel: u64,
     /// Events dropped because another CPU was in the handler for too long.
     pub contended: u64,
     /// Calls of its handlers, in the kernel and in the daemon. A chain in the kernel counts as one call.
@@ -439,6 +458,10 @@ pub struct SubscriptionInfo {
     /// The shared memory into which events are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
+    /// The channel to which events are submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub channel: Option<Name>,
     /// Attributes with their values, in the order of their numbers in `memory_down`.
     pub attributes: Vec<(String, i64)>,
     /// Most instructions that its handlers execute for one event.
