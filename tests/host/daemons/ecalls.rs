@@ -67,3 +67,85 @@ fn a_chain_that_cannot_redirect_is_refused_with_the_reason() {
     let info = host.show("ticks").unwrap();
     assert_eq!((info.hosts[0].sources.len(), info.hosts[0].sinks.len()), (1, 0));
 }
+
+/// Takes part, and lets root of h0 install handlers at `timer`, at most two.
+const LETS_IN: &str = "ecalls = true\n[ecalls]\nmax_subscriptions_per_author = 2\n\
+                       [[ecalls.host]]\nhosts = ['h0']\nusers = [0]\nservices = ['timer']";
+
+/// Everybody may do everything, but h0 may not send on `secret`.
+const RIGHTS: &str = "[[rule]]\nchannels = ['group.*', 'far*']\nhosts = ['*']\nrights = ['create', 'join', 'send']\n\
+                      [[rule]]\nchannels = ['secret']\nhosts = ['h1']\nrights = ['create', 'join', 'send']\n";
+
+/// Two hosts, of which the second lets the first install handlers.
+fn pair() -> Option<Site> {
+    let mut site = Site::new(&[0, 0])?;
+    site.access(&format!("hosts = ['h0', 'h1']\n{RIGHTS}"));
+    site.start(0, "ecalls = true");
+    site.start(1, LETS_IN);
+    site.all_meet();
+    Some(site)
+}
+
+#[test]
+fn a_handler_on_another_host_is_seen_on_both_and_ends_with_its_author() {
+    let Some(mut site) = pair() else { return };
+    let [here, there] = [&site[0], &site[1]];
+    let far = [&TICKS[..], &["--host", "h1", "--chain", "channel:far"]].concat();
+    let answers = install(here, &far);
+    let own = &answers[0]["subscription"];
+    assert_eq!((&answers[0]["host"], &own["host"]), (&"h1".into(), &"h1".into()), "{answers}");
+    eventually("the channel is known", || here.show("far").is_some());
+    here.run(&["ecode", "trace", "--service", "channel:far", "--count", "3", "--json"]).expect(0, &["count"]);
+    let guest = &installed(there)[0];
+    assert_eq!((&guest["author"]["host"], &guest["author"]["uid"]), (&"h0".into(), &0.into()), "{guest}");
+    there.run(&["ecode", "ls"]).expect(0, &["0@h0"]);
+    here.run(&["ecode", "ls"]).expect(0, &["kernel, daemon of h1"]);
+    eventually("its counts arrive", || installed(here)[0]["counters"]["channel"].as_u64() > Some(3));
+
+    here.run(&["ecode", "rm", &own["id"].to_string()]).expect(0, &[]);
+    eventually("it has ended there", || installed(there).is_empty() && there.show("far").is_none());
+    assert!(installed(here).is_empty());
+
+    install(here, &far);
+    assert_eq!(installed(there).len(), 1);
+    site.kill(0);
+    eventually("it goes with its host", || installed(&site[1]).is_empty());
+}
+
+#[test]
+fn a_handler_that_its_host_removes_is_shown_as_removed() {
+    let Some(site) = pair() else { return };
+    let [here, there] = [&site[0], &site[1]];
+    install(here, &[&TICKS[..], &["--host", "h1"]].concat());
+    let id = installed(there)[0]["id"].to_string();
+    there.run(&["ecode", "rm", &id]).expect(0, &[]);
+    eventually("its author sees it", || here.run(&["ecode", "ls"]).out.contains("removed on that host"));
+}
+
+#[test]
+fn a_handler_on_another_host_needs_its_rule_and_the_rights_of_its_own_host() {
+    let Some(site) = pair() else { return };
+    let [here, there] = [&site[0], &site[1]];
+    let refused = |host: &Host, words: &[&str], said: &str| {
+        let answer = host.run(&[&["ecode", "install"][..], words].concat());
+        assert_ne!(answer.code, 0, "{answer:?}");
+        answer.expect(answer.code, &[said]);
+    };
+    let to = |host| ["--host", host];
+    let wakeup = ["--service", "sched.wakeup", "--code", "return 1;"];
+    refused(here, &[&wakeup[..], &to("h1")].concat(), "user 0 of host h0 may not install handlers at sched.wakeup");
+    refused(there, &[&TICKS[..], &to("h0")].concat(), "user 0 of host h1 may not install");
+    refused(here, &[&TICKS[..], &to("h9")].concat(), "h9 is not present");
+    refused(here, &[&TICKS[..], &to("h1"), &["--pid", "1"]].concat(), "only_pid");
+    refused(here, &[&TICKS[..], &to("h1"), &["--chain", "channel:secret"]].concat(), "secret");
+    let wrong = ["--service", "timer", "--option", "period=10ms", "--code", "return input.nothing;"];
+    refused(here, &[&wrong[..], &to("h1")].concat(), "nothing");
+    assert!(installed(there).is_empty() && installed(here).is_empty());
+
+    // A group stands for its hosts, this one included.
+    let answers = install(here, &[&TICKS[..], &["--host-group", "ecalls"]].concat());
+    let hosts: Vec<_> = answers.as_array().unwrap().iter().map(|answer| answer["host"].to_string()).collect();
+    assert_eq!(hosts, ["\"h0\"", "\"h1\""], "{answers}");
+    install(here, &[&TICKS[..], &to("h1")].concat());
+    refused(here, &[&TICKS[..], &to("h1")].concat(), "max_subscriptions_per_author");
+}

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use qfabric_client::ecalls::{CHANNEL_SERVICE, OnFault, Step, SubscriptionInfo, SubscriptionRequest};
+use qfabric_client::ecalls::{
+    CHANNEL_SERVICE, DeploymentAnswer, DeploymentRequest, OnFault, Step, SubscriptionInfo, SubscriptionRequest,
+};
+use qfabric_client::{Client, ClientError};
 use qfabric_ecode::Environment;
 use qfabric_types::Nanos;
 use qfabric_types::channel::{InvalidName, Name};
@@ -107,6 +110,13 @@ pub(super) struct Args {
     /// created if it does not exist
     #[arg(long, value_name = "STEP", value_parser = last_step)]
     chain: Option<Name>,
+    /// Install the handler on this host instead, which must let you ([[ecalls.host]]); may be repeated. It may name a
+    /// service of the kernel, attributes and --chain, and no process. It ends when this host is gone
+    #[arg(long, value_name = "HOST")]
+    host: Vec<Name>,
+    /// Install the handler on all hosts that have a member in this group of channels
+    #[arg(long, value_name = "GROUP")]
+    host_group: Option<Name>,
     /// Wake-one group: each event goes to one of your subscriptions with this group name, in turn
     #[arg(long)]
     group: Option<String>,
@@ -121,6 +131,9 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let client = connect::daemon(args.place.socket.as_deref())?;
+    if !args.host.is_empty() || args.host_group.is_some() {
+        return deploy(&client, &args, source);
+    }
     args.place.check(&client, &source)?;
     let installed = client.subscribe(&request(&args, source.text)).map_err(connect::failure)?;
     match args.json {
@@ -128,6 +141,28 @@ pub(super) fn run(args: Args) -> Outcome {
         false => output::print(&text(&installed))?,
     }
     Ok(Done(0))
+}
+
+/// Installs the handler on other hosts, which compile the text for their own services. Ends with the refusal of a host, if
+/// there is one, after all answers are printed.
+fn deploy(client: &Client, args: &Args, source: Source) -> Outcome {
+    let subscription = request(args, source.text);
+    let request = DeploymentRequest { hosts: args.host.clone(), group: args.host_group.clone(), subscription };
+    let answers = client.deploy(&request).map_err(connect::failure)?;
+    match args.json {
+        true => output::print_json(&answers)?,
+        false => answers.iter().try_for_each(|answer| output::print(&text_of(answer)))?,
+    }
+    let refused = answers.into_iter().find_map(|answer| answer.refused);
+    refused.map_or(Ok(Done(0)), |problem| Err(connect::failure(ClientError::Refused(problem))))
+}
+
+fn text_of(DeploymentAnswer { host, subscription, refused }: &DeploymentAnswer) -> String {
+    match (subscription, refused) {
+        (Some(installed), _) => format!("{host}: {}", text(installed)),
+        (None, Some(problem)) => format!("{host}: refused: {}\n", problem.message),
+        (None, None) => format!("{host}: no answer\n"),
+    }
 }
 
 fn request(args: &Args, code: String) -> SubscriptionRequest {

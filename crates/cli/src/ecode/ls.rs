@@ -8,6 +8,9 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::{connect, output};
 
 /// Lists the installed handlers, with their counts of passed, blocked, faulted and dropped events.
+///
+/// Handlers on other hosts are shown as those hosts described them in the last seconds. A user of another host who has a
+/// handler here is shown as UID@HOST.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode ls --json")]
 pub(super) struct Args {
@@ -71,7 +74,7 @@ fn row(subscription: &SubscriptionInfo) -> [String; 11] {
     [
         id.to_string(),
         service.clone(),
-        owner.uid.to_string(),
+        subscription.author.as_ref().map_or(owner.uid.to_string(), |author| format!("{}@{}", author.uid, author.host)),
         if pid == 0 { "–".to_owned() } else { pid.to_string() },
         place(subscription),
         counters.events.to_string(),
@@ -84,12 +87,12 @@ fn row(subscription: &SubscriptionInfo) -> [String; 11] {
 }
 
 fn place(subscription: &SubscriptionInfo) -> String {
-    match (subscription.in_kernel.is_empty(), subscription.in_daemon.is_empty()) {
+    let place = match (subscription.in_kernel.is_empty(), subscription.in_daemon.is_empty()) {
         (false, true) => "kernel",
         (true, _) => "daemon",
         (false, false) => "kernel, daemon",
-    }
-    .to_owned()
+    };
+    subscription.host.as_ref().map_or(place.to_owned(), |host| format!("{place} of {host}"))
 }
 
 /// Sum of all dropped events.

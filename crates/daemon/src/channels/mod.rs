@@ -18,7 +18,7 @@
 //! | `ends.rs` | sources and sinks for chains of ECalls |
 //! | `answering.rs` | answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | loans between hosts; offers that this host received |
-//! | `contracts.rs` | joint contracts with other hosts |
+//! | `contracts.rs` | joint contracts and ECalls with other hosts |
 //! | `policies/`, `reports.rs` | policies of this host's manager; reports of arrival rates |
 //! | `routes/`, `problems.rs` | the API's paths, and their refusals |
 //!
@@ -154,6 +154,7 @@ impl Channels {
         fabric.network.add_policy(Box::new(ControlListener(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         fabric.begin_contracts()?;
+        fabric.begin_ecalls()?;
         for policy in &config.policy {
             let refused = |problem: Problem| format!("channels.policy: {problem}");
             let started = fabric.start_policy(None, policy.clone());

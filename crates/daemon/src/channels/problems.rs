@@ -131,6 +131,19 @@ pub(super) fn limit(what: &str, limit: usize, key: &str) -> Problem {
     new("channel_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
 }
 
+pub(super) fn no_ecalls() -> Problem {
+    let message = "this host takes no part in ECalls between hosts".to_owned();
+    new("channel_forbidden", message, "set ecalls = true in the section [channels] of the daemon's configuration")
+}
+
+pub(super) fn no_target(group: Option<&Name>) -> Problem {
+    let message = match group {
+        Some(group) => format!("no host has a member in the group {group}"),
+        None => "the request names no host".to_owned(),
+    };
+    new("channel_invalid", message, "see qfabric group ls and qfabric group hosts")
+}
+
 /// The channel has no type with the layout of these events.
 pub(super) fn no_such_layout(channel: &ChannelId, given: &str, types: &[Format]) -> Problem {
     let message = format!("the events are struct {given}, and no type of {channel} has this layout: {}", names(types));

@@ -150,6 +150,7 @@ impl Fabric {
                 if let Some(contracts) = self.mailbox.contracts() {
                     contracts.gone(host.clone());
                 }
+                self.mailbox.ecalls().into_iter().for_each(|inbox| inbox.gone(&host));
                 tracing::info!(%host, "a host is gone");
             }
             Notice::OtherVersion { host, theirs, ours } => {

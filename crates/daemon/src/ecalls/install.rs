@@ -15,7 +15,7 @@ use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
 use qfabric_sync::{Lock, assert_may_block, lock};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
-    CHANNEL_SERVICE, MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
+    Author, CHANNEL_SERVICE, MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
 };
 use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
@@ -43,6 +43,8 @@ const EMISSIONS: u32 = 16;
 struct Draft {
     request: SubscriptionRequest,
     service: ServiceInfo,
+    /// Who asks from another host.
+    author: Option<Author>,
     owner: Owner,
     target: Option<Target>,
     /// The process whose events it receives, if the subscription is limited to one process.
@@ -72,21 +74,36 @@ struct Parts {
 
 impl Ecalls {
     pub(crate) fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
+        self.subscribe_as(peer, request, None)
+    }
+
+    /// With an author, for another host, whose rights were checked; `peer` has the user id of that host's handlers.
+    pub(super) fn subscribe_as(
+        &self,
+        peer: Peer,
+        request: SubscriptionRequest,
+        author: Option<Author>,
+    ) -> Result<SubscriptionInfo, Problem> {
         let _one_at_a_time = lock(&self.setup);
-        let made = self.install(peer, request);
+        let made = self.install(peer, request, author);
         if made.is_err() {
             drop(self.unused_services());
         }
         made
     }
 
-    fn install(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
+    fn install(
+        &self,
+        peer: Peer,
+        request: SubscriptionRequest,
+        author: Option<Author>,
+    ) -> Result<SubscriptionInfo, Problem> {
         let started = Instant::now();
         let service = match request.service.starts_with(CHANNEL_SERVICE) {
             true => self.service_of_channel(peer, &request.service)?,
             false => self.service(&request.service)?,
         };
-        let draft = self.draft(peer, request, service)?;
+        let draft = self.draft(peer, request, service, author)?;
         let id = self.registry().number();
         let up = draft.make_memory()?;
         let stages = draft.stages(&up)?;
@@ -105,9 +122,15 @@ impl Ecalls {
         self.commit(subscription, of_group)
     }
 
-    fn draft(&self, peer: Peer, mut request: SubscriptionRequest, service: ServiceInfo) -> Result<Draft, Problem> {
-        let granted = self.check_service(peer, &service)?;
-        let target = receiver(peer, &mut request)?;
+    fn draft(
+        &self,
+        peer: Peer,
+        mut request: SubscriptionRequest,
+        service: ServiceInfo,
+        author: Option<Author>,
+    ) -> Result<Draft, Problem> {
+        let granted = self.check_service(peer, &service, author.as_ref())?;
+        let target = if author.is_some() { None } else { receiver(peer, &mut request)? };
         let filtered = restrict(peer, &mut request, &service, granted)?;
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
@@ -126,6 +149,7 @@ impl Ecalls {
         Ok(Draft {
             request,
             service,
+            author,
             owner,
             target,
             filtered,
@@ -141,10 +165,14 @@ impl Ecalls {
 
     /// Whether `peer` may receive all events of the service (`true`) or only those of the peer's own processes
     /// (`false`).
-    fn check_service(&self, peer: Peer, service: &ServiceInfo) -> Result<bool, Problem> {
+    fn check_service(&self, peer: Peer, service: &ServiceInfo, author: Option<&Author>) -> Result<bool, Problem> {
         let missing = self.registry().services.get(&service.id).and_then(|service| service.unavailable.clone());
         if let Some(why) = missing {
             return Err(problems::unavailable(&service.name, &why.what, &why.remedy));
+        }
+        if let Some(author) = author {
+            let is_kernels = service.origin == Origin::Kernel;
+            return if is_kernels { Ok(true) } else { Err(problems::not_for_host(author, &service.name)) };
         }
         if service.origin == Origin::Channel {
             // The right to join the channel was checked with the service.
@@ -377,7 +405,19 @@ impl Draft {
     fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
         let (Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
         let Draft {
-            request, service, owner, target, filtered, plan, bound, attributes, down, format, geometry, ..
+            request,
+            service,
+            author,
+            owner,
+            target,
+            filtered,
+            plan,
+            bound,
+            attributes,
+            down,
+            format,
+            geometry,
+            ..
         } = self;
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
             down.words().set_attribute(number, value);
@@ -385,6 +425,7 @@ impl Draft {
         let terms = Terms {
             service: service.id,
             service_name: service.name,
+            author,
             owner,
             lease: request.lease,
             process_id: request.process_id,

@@ -13,7 +13,7 @@
 //! | `registry` | services, subscriptions, connections, named handlers |
 //! | `plan`, `checks`, `install` | from a request to a working subscription: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
-//! | `redirect` | events to and from channels |
+//! | `redirect`, `far` | events to and from channels; handlers between hosts |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
 //! | `hub`, `sources` | the queue and the registry; sleep and wake-up of the dispatcher |
 //! | `favour` | the servers that an event favours |
@@ -30,6 +30,7 @@ mod call;
 mod checks;
 mod crew;
 mod dispatcher;
+mod far;
 mod favour;
 mod files;
 mod handler;
@@ -79,6 +80,8 @@ use sources::{Source, Sources};
 use subscription::Subscription;
 
 pub(crate) use dispatcher::Dispatcher;
+use far::Far;
+pub(crate) use far::{FarThread, Inbox};
 pub(crate) use misses::{Miss, Misses};
 pub use policy::EcallsConfig;
 pub(crate) use registry::ServiceOwner;
@@ -103,6 +106,7 @@ pub(crate) struct Ecalls {
     timeline: OnceLock<Arc<Recorder>>,
     /// The channels to and from which chains redirect events; set when the service is assembled.
     redirects: OnceLock<Redirects>,
+    far: Far,
     ending: Ending,
     /// Whether a thread attaches handlers to new interfaces.
     following: Arc<AtomicBool>,
@@ -205,6 +209,7 @@ impl Ecalls {
             favours: OnceLock::new(),
             timeline: OnceLock::new(),
             redirects: OnceLock::new(),
+            far: Far::default(),
             ending: ending.clone(),
             following: Arc::default(),
             totals: Totals::default(),
@@ -253,20 +258,29 @@ impl Ecalls {
         opened.as_ref()
     }
 
+    /// Where messages of other hosts about ECalls wait.
+    pub(crate) fn far_inbox(&self) -> Arc<Inbox> {
+        self.far.inbox.clone()
+    }
+
     /// The list in which the control thread puts misses.
     pub(crate) fn misses(&self) -> Misses {
         self.misses.clone()
     }
 
-    /// The subscriptions of a user; for root, all.
+    /// The subscriptions of a user, here and on other hosts; for root, all.
     pub(crate) fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
         let registry = self.registry();
         let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.terms.owner)).cloned().collect();
         drop(registry);
-        own.iter().map(|subscription| subscription.info()).collect()
+        let here = own.iter().map(|subscription| subscription.info());
+        here.chain(self.deployed(peer)).collect()
     }
 
     pub(crate) fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
+        if let Some(deployed) = self.deployed_one(peer, id) {
+            return deployed;
+        }
         let found = self.registry().subscription(id, peer)?.clone();
         Ok(found.info())
     }
@@ -287,6 +301,9 @@ impl Ecalls {
     }
 
     pub(crate) fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
+        if let Some(deployed) = self.deployed_one(peer, id) {
+            return deployed.map(|_| self.undeploy(id));
+        }
         self.registry().subscription(id, peer)?;
         drop(self.end_subscription(id));
         Ok(())

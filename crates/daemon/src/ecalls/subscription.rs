@@ -9,7 +9,7 @@ use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
-    LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    Author, LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
     UserBudget,
 };
 use qfabric_types::channel::Name;
@@ -87,6 +87,8 @@ pub(crate) struct Subscription {
 pub(crate) struct Terms {
     pub service: ServiceId,
     pub service_name: String,
+    /// Who installed it from another host.
+    pub author: Option<Author>,
     pub owner: Owner,
     pub lease: Option<LeaseId>,
     pub process_id: i32,
@@ -351,6 +353,8 @@ impl Subscription {
             id: self.id,
             service: self.terms.service_name.clone(),
             owner: self.terms.owner,
+            host: None,
+            author: self.terms.author.clone(),
             process_id: self.terms.process_id,
             only_pid: self.terms.only_pid,
             lease: self.terms.lease,

@@ -11,6 +11,7 @@
 //! | `PUT`, `GET`, `DELETE /v1/handlers/{name}` | [`HandlerRequest`] → [`HandlerInfo`] |
 //! | `POST /v1/subscriptions` | [`SubscriptionRequest`] → 201 [`SubscriptionInfo`] |
 //! | `GET /v1/subscriptions[/{id}]` | → [`SubscriptionInfo`] |
+//! | `POST /v1/deployments` | [`DeploymentRequest`] → list of [`DeploymentAnswer`] |
 //! | `PATCH /v1/subscriptions/{id}` | [`AttributeChange`] → [`SubscriptionInfo`] |
 //! | `DELETE /v1/subscriptions/{id}` | → 204 |
 //!
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Problem;
 use crate::channel::Name;
 use crate::format::Format;
 pub use crate::memory::Layout;
@@ -438,6 +440,13 @@ pub struct SubscriptionInfo {
     pub service: String,
     /// The owner of the subscription.
     pub owner: Owner,
+    /// The host on which it runs, as that host described it in the last seconds; absent: this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub host: Option<Name>,
+    /// Who installed it from another host; absent: a user of this host. Then `owner` is a number that stands for that host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<Author>,
     /// The process that receives the events; 0: no particular process.
     pub process_id: i32,
     /// The subscription receives only events that concern this process.
@@ -479,6 +488,50 @@ pub struct SubscriptionInfo {
     pub counters: SubscriptionCounters,
     /// Time from the request to the complete installation, in microseconds.
     pub installed_in_us: u64,
+}
+
+/// The user of another host who installed a handler here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Author {
+    /// The host, which the network has authenticated.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    /// The number of the user there, as that host says.
+    pub uid: u32,
+}
+
+/// Installs the same subscription on several hosts: the thesis's remote deployment (000 §3.4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct DeploymentRequest {
+    /// The hosts; this host may be one of them.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub hosts: Vec<Name>,
+    /// A group of channels: all hosts that have a member in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub group: Option<Name>,
+    /// On other hosts it may name a service of the kernel, handlers, attributes and a channel, and no process. Its lease
+    /// is a connection to this host's daemon.
+    pub subscription: SubscriptionRequest,
+}
+
+/// The answer of one host to a [`DeploymentRequest`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DeploymentAnswer {
+    /// The host.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    /// The subscription, with its number on the host that was asked to deploy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<SubscriptionInfo>,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Problem>,
 }
 
 /// Changes attributes of a subscription.
