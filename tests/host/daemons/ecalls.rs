@@ -50,7 +50,7 @@ fn events_of_the_kernel_reach_a_chain_of_another_host_through_a_channel() {
 
 #[test]
 fn a_chain_that_cannot_redirect_is_refused_with_the_reason() {
-    let Some(site) = Site::started(&[0]) else { return };
+    let Some(site) = Site::started(&[0, 0]) else { return };
     let host = &site[0];
     let refused =
         |words: &[&str], said: &str| host.run(&[&["ecode", "install"][..], words].concat()).expect(3, &[said]);

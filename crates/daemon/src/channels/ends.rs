@@ -66,6 +66,11 @@ impl Ends {
         self.open.retain(|_, end| end.channel != *channel);
     }
 
+    /// Members were removed: every inlet looks whether it still exists.
+    pub(super) fn ring_all(&self) {
+        self.bells.values().for_each(|bell| bell.ring());
+    }
+
     /// The inlet has events. Returns false if the sink is no inlet.
     pub(super) fn ring(&self, sink: SinkId) -> bool {
         self.bells.get(&sink).map(|bell| bell.ring()).is_some()

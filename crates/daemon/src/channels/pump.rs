@@ -187,6 +187,7 @@ impl Fabric {
         if !is_open {
             registry.ends.forget(channel);
         }
+        registry.ends.ring_all();
         let leases: Vec<_> = registry.leases.keys().copied().collect();
         for id in leases {
             let Some(lease) = registry.leases.get_mut(&id) else { continue };
