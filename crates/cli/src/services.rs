@@ -70,6 +70,7 @@ fn origin(service: &ServiceInfo) -> &'static str {
         Origin::Kernel => "kernel",
         Origin::Daemon => "daemon",
         Origin::User => "program",
+        Origin::Channel => "channel",
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use qfabric_types::api::ecalls::{
-    AttributeChange, CallAnswer, CallRequest, EventData, EventRequest, HandlerInfo, HandlerRequest, LeaseId,
-    RaiseOutcome, ServiceInfo, ServiceRequest, SubscriptionId, SubscriptionInfo, SubscriptionRequest,
+    AttributeChange, CallAnswer, CallRequest, DeploymentAnswer, DeploymentRequest, EventData, EventRequest,
+    HandlerInfo, HandlerRequest, LeaseId, RaiseOutcome, ServiceInfo, ServiceRequest, SubscriptionId, SubscriptionInfo,
+    SubscriptionRequest,
 };
 use qfabric_types::event_json::{from_hex, to_hex};
 
@@ -67,6 +68,11 @@ impl Client {
     /// memory.
     pub fn subscribe(&self, request: &SubscriptionRequest) -> Result<SubscriptionInfo, ClientError> {
         self.call("POST", "/v1/subscriptions", Some(request))
+    }
+
+    /// Subscribes on several hosts; each answers by itself. Events go to the channel of the subscription.
+    pub fn deploy(&self, request: &DeploymentRequest) -> Result<Vec<DeploymentAnswer>, ClientError> {
+        self.call("POST", "/v1/deployments", Some(request))
     }
 
     /// The subscriptions of this user; for root, all subscriptions.

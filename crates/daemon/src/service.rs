@@ -24,7 +24,7 @@ use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
 use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
 use crate::control::{self, Control};
-use crate::ecalls::{Dispatcher, Ecalls};
+use crate::ecalls::{Dispatcher, Ecalls, FarThread};
 use crate::ending::{Ending, Reason};
 use crate::energy::{EnergyAccount, EnergyThread};
 use crate::memory::{self, Memory};
@@ -80,6 +80,7 @@ struct Threads {
     _books: BooksThread,
     _policies: Option<PolicyThread>,
     _monitor: Option<MonitorThread>,
+    _far: Option<FarThread>,
     _events: Option<SocketThread>,
     _dispatcher: Dispatcher,
 }
@@ -119,6 +120,7 @@ impl Service {
             timeline.clone(),
             ending,
         )?);
+        ecalls.redirect_through(channels.clone());
         let answer = config.net.answer.map(|port| AnswerThread::start(port.get(), ending)).transpose();
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
@@ -197,6 +199,12 @@ impl Service {
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         let dispatcher = Dispatcher::start(ecalls.clone(), packets);
         let dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
+        let far = channels.on().ok().map(|fabric| {
+            fabric.hear_ecalls(&ecalls.far_inbox());
+            FarThread::start(ecalls, ending)
+        });
+        let far = far.transpose();
+        let far = far.map_err(|error| DaemonError::Engine(format!("cannot start ECalls with other hosts: {error}")))?;
         let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
         if let Ok(fabric) = channels.on() {
             net.report_to(fabric);
@@ -220,6 +228,7 @@ impl Service {
             _books: books,
             _policies: policies,
             _monitor: monitor,
+            _far: far,
             _events: events,
             _dispatcher: dispatcher,
         };

@@ -39,6 +39,8 @@ pub const LAST_THAT_MAY_BLOCK: u16 = 199;
 
 /// `daemon`: services, subscriptions and connections of ECalls.
 pub const ECALLS_REGISTRY: u16 = 200;
+/// `daemon`: handlers of this host on other hosts, and of other hosts here; held for look-ups only.
+pub const DEPLOYMENTS: u16 = 205;
 /// `daemon`: events that wait for the dispatcher.
 pub const EVENT_QUEUE: u16 = 210;
 /// `daemon`: events of one subscription that wait for a handler thread.
@@ -113,6 +115,9 @@ pub const PROMISED_RATES: u16 = 532;
 pub const STREAM_BOARD: u16 = 533;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
+
+/// `daemon`: messages of other hosts about ECalls that wait for their thread.
+pub const FAR_INBOX: u16 = 610;
 
 /// `daemon`: the record of what happened; held for a few instructions.
 pub const TIMELINE: u16 = 680;

@@ -12,6 +12,7 @@ mod contracts;
 mod creators;
 mod deadlines;
 mod delays;
+mod ecalls;
 mod far;
 mod faults;
 mod filters;

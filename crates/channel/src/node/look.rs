@@ -5,7 +5,9 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use super::Node;
 use crate::delivery::Source;
-use crate::{ChannelView, Directory, Error, Incarnation, NodeCounts, SinkCounts, SinkId, SourceCounts, SourceId};
+use crate::{
+    Action, ChannelView, Directory, Error, Incarnation, NodeCounts, SinkCounts, SinkId, SourceCounts, SourceId,
+};
 
 impl Node {
     pub fn host(&self) -> &Name {
@@ -29,6 +31,11 @@ impl Node {
 
     pub fn is_open(&self, channel: &ChannelId) -> bool {
         self.delivery.channels.place(channel).is_some()
+    }
+
+    /// Why this host's policy does not allow `host` the action; `None`: it may.
+    pub fn refusal(&self, host: &Name, action: Action, channel: &ChannelId) -> Option<String> {
+        self.config.refusal(host, action, channel)
     }
 
     pub fn channel_of_source(&self, source: SourceId) -> Option<&ChannelId> {

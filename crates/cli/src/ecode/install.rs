@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
-use qfabric_client::ecalls::{OnFault, Step, SubscriptionInfo, SubscriptionRequest};
+use qfabric_client::ecalls::{
+    CHANNEL_SERVICE, DeploymentAnswer, DeploymentRequest, OnFault, Step, SubscriptionInfo, SubscriptionRequest,
+};
+use qfabric_client::{Client, ClientError};
 use qfabric_ecode::Environment;
 use qfabric_types::Nanos;
+use qfabric_types::channel::{InvalidName, Name};
 
 use super::source::{Source, attribute, pair};
 use crate::exit::{Done, Failure, Outcome};
@@ -14,6 +18,9 @@ use crate::{connect, output, services};
 #[derive(clap::Args, Debug)]
 pub(super) struct Place {
     /// Service whose events the handler receives; `qfabric services` lists them
+    ///
+    /// `channel:NAME` is a channel: the handler receives its events from all hosts (`channel:NAME/TYPE` if the channel
+    /// has several types).
     #[arg(long)]
     pub service: String,
     /// Process id: handle only events that concern this process
@@ -51,6 +58,10 @@ impl Place {
     /// Compiles the text for the service, so that errors are shown with their lines before the daemon receives the
     /// text.
     pub(super) fn check(&self, client: &qfabric_client::Client, source: &Source) -> Result<(), Failure> {
+        if self.service.starts_with(CHANNEL_SERVICE) {
+            // Such a service exists only while it has subscriptions; the daemon checks the text.
+            return Ok(());
+        }
         let list = client.services().map_err(connect::failure)?;
         let input = Some(services::find(&list, &self.service)?.format.clone());
         source.compile(&Environment { input, ..Environment::default() }).map(drop)
@@ -65,6 +76,8 @@ impl Place {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode install f.ec --service sched.wakeup --pid 1234
           qfabric ecode install f.ec --service timer --option period=10ms --signal 40 --tell 1234
+          qfabric ecode install f.ec --service sched.wakeup --pid 1234 --chain channel:wakeups
+          qfabric ecode install f.ec --service channel:wakeups --signal 40 --tell 1234
 
 `qfabric ecode ls` shows the handler and its counts, `qfabric ecode rm ID` removes the handler.")]
 pub(super) struct Args {
@@ -87,12 +100,23 @@ pub(super) struct Args {
     /// Run the handler in a thread of the daemon instead of the kernel
     #[arg(long)]
     thread: bool,
-    /// Order of the steps, such as k_code,signal [default: k_thread, k_handler, k_code, memory_up, signal]
+    /// Order of the steps, such as k_code,signal [default: k_thread, k_handler, k_code, memory_up, signal, channel]
     #[arg(long, value_delimiter = ',', value_name = "STEPS")]
     order: Vec<Step>,
     /// Drop an event that is not delivered within this time after it happened, such as 2ms [default: never]
     #[arg(long)]
     deadline: Option<Nanos>,
+    /// Last step of the chain: `channel:NAME` submits each event that passes the handler to this channel, which is
+    /// created if it does not exist
+    #[arg(long, value_name = "STEP", value_parser = last_step)]
+    chain: Option<Name>,
+    /// Install the handler on this host instead, which must let you ([[ecalls.host]]); may be repeated. It may name a
+    /// service of the kernel, attributes and --chain, and no process. It ends when this host is gone
+    #[arg(long, value_name = "HOST")]
+    host: Vec<Name>,
+    /// Install the handler on all hosts that have a member in this group of channels
+    #[arg(long, value_name = "GROUP")]
+    host_group: Option<Name>,
     /// Wake-one group: each event goes to one of your subscriptions with this group name, in turn
     #[arg(long)]
     group: Option<String>,
@@ -107,6 +131,9 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Outcome {
     let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
     let client = connect::daemon(args.place.socket.as_deref())?;
+    if !args.host.is_empty() || args.host_group.is_some() {
+        return deploy(&client, &args, source);
+    }
     args.place.check(&client, &source)?;
     let installed = client.subscribe(&request(&args, source.text)).map_err(connect::failure)?;
     match args.json {
@@ -116,6 +143,28 @@ pub(super) fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
+/// Installs the handler on other hosts, which compile the text for their own services. Ends with the refusal of a host, if
+/// there is one, after all answers are printed.
+fn deploy(client: &Client, args: &Args, source: Source) -> Outcome {
+    let subscription = request(args, source.text);
+    let request = DeploymentRequest { hosts: args.host.clone(), group: args.host_group.clone(), subscription };
+    let answers = client.deploy(&request).map_err(connect::failure)?;
+    match args.json {
+        true => output::print_json(&answers)?,
+        false => answers.iter().try_for_each(|answer| output::print(&text_of(answer)))?,
+    }
+    let refused = answers.into_iter().find_map(|answer| answer.refused);
+    refused.map_or(Ok(Done(0)), |problem| Err(connect::failure(ClientError::Refused(problem))))
+}
+
+fn text_of(DeploymentAnswer { host, subscription, refused }: &DeploymentAnswer) -> String {
+    match (subscription, refused) {
+        (Some(installed), _) => format!("{host}: {}", text(installed)),
+        (None, Some(problem)) => format!("{host}: refused: {}\n", problem.message),
+        (None, None) => format!("{host}: no answer\n"),
+    }
+}
+
 fn request(args: &Args, code: String) -> SubscriptionRequest {
     SubscriptionRequest {
         process_id: args.tell.unwrap_or(0),
@@ -123,12 +172,19 @@ fn request(args: &Args, code: String) -> SubscriptionRequest {
         signal_value: args.signal_value.clone(),
         k_code: Some(code),
         k_thread: args.thread,
+        channel: args.chain.clone(),
         order: args.order.clone(),
         deadline_us: args.deadline.map_or(0, |deadline| deadline.get().div_ceil(1_000)),
         group: args.group.clone(),
         on_fault: if args.pass_faults { OnFault::Pass } else { OnFault::Block },
         ..args.place.request()
     }
+}
+
+/// The channel of a step `channel:NAME`.
+fn last_step(text: &str) -> Result<Name, String> {
+    let name = text.strip_prefix("channel:").ok_or_else(|| format!("{text:?} is not a step; use channel:NAME"))?;
+    name.parse().map_err(|error: InvalidName| error.to_string())
 }
 
 fn text(installed: &SubscriptionInfo) -> String {

@@ -8,6 +8,9 @@ use crate::exit::{Done, Failure, Outcome};
 use crate::{connect, output};
 
 /// Lists the installed handlers, with their counts of passed, blocked, faulted and dropped events.
+///
+/// Handlers on other hosts are shown as those hosts described them in the last seconds. A user of another host who has a
+/// handler here is shown as UID@HOST.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric ecode ls --json")]
 pub(super) struct Args {
@@ -71,7 +74,7 @@ fn row(subscription: &SubscriptionInfo) -> [String; 11] {
     [
         id.to_string(),
         service.clone(),
-        owner.uid.to_string(),
+        subscription.author.as_ref().map_or(owner.uid.to_string(), |author| format!("{}@{}", author.uid, author.host)),
         if pid == 0 { "–".to_owned() } else { pid.to_string() },
         place(subscription),
         counters.events.to_string(),
@@ -84,18 +87,18 @@ fn row(subscription: &SubscriptionInfo) -> [String; 11] {
 }
 
 fn place(subscription: &SubscriptionInfo) -> String {
-    match (subscription.in_kernel.is_empty(), subscription.in_daemon.is_empty()) {
+    let place = match (subscription.in_kernel.is_empty(), subscription.in_daemon.is_empty()) {
         (false, true) => "kernel",
         (true, _) => "daemon",
         (false, false) => "kernel, daemon",
-    }
-    .to_owned()
+    };
+    subscription.host.as_ref().map_or(place.to_owned(), |host| format!("{place} of {host}"))
 }
 
 /// Sum of all dropped events.
 fn dropped(counters: &SubscriptionCounters) -> u64 {
     let c = counters;
-    c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.late + c.contended
+    c.dropped_memory + c.dropped_ring + c.dropped_queue + c.dropped_signals + c.dropped_channel + c.late + c.contended
 }
 
 fn state(state: &State) -> String {
@@ -118,9 +121,10 @@ mod tests {
             dropped_signals: 1_000,
             late: 10_000,
             contended: 100_000,
+            dropped_channel: 1_000_000,
             ..SubscriptionCounters::default()
         };
-        assert_eq!(dropped(&counters), 111_111);
+        assert_eq!(dropped(&counters), 1_111_111);
     }
 
     #[test]

@@ -57,8 +57,9 @@ pub use subscription::{Event, Subscription};
 
 pub use qfabric_shm::Signals;
 pub use qfabric_types::api::ecalls::{
-    HandlerInfo, Layout, LeaseId, MemoryUp, OnFault, OptionInfo, Origin, RaiseOutcome, ServiceId, ServiceInfo, State,
-    Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo, SubscriptionRequest, UserBudget,
+    Author, CHANNEL_SERVICE, DeploymentAnswer, DeploymentRequest, HandlerInfo, Layout, LeaseId, MemoryUp, OnFault,
+    OptionInfo, Origin, RaiseOutcome, ServiceId, ServiceInfo, State, Step, SubscriptionCounters, SubscriptionId,
+    SubscriptionInfo, SubscriptionRequest, UserBudget,
 };
 pub use qfabric_types::event_json;
 pub use qfabric_types::memory::Stamp;

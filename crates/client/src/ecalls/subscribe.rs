@@ -2,6 +2,7 @@
 
 use qfabric_types::Nanos;
 use qfabric_types::api::ecalls::{MemoryUp, OnFault, Step, SubscriptionRequest};
+use qfabric_types::channel::Name;
 
 /// A subscription that is being built. The steps run in the order of the calls that add them.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +67,11 @@ impl SubscriptionBuilder {
     /// Adds a step: copy the event into shared memory.
     pub fn memory_up(self, memory: MemoryUp) -> SubscriptionBuilder {
         self.step(Step::MemoryUp, |request| request.memory_up = Some(memory))
+    }
+
+    /// Adds a step: submit the event to the channel of this name, which is created if it does not exist.
+    pub fn channel(self, name: Name) -> SubscriptionBuilder {
+        self.step(Step::Channel, |request| request.channel = Some(name))
     }
 
     /// Drops an event that is not delivered within this time after it happened. In microseconds, rounded up.

@@ -11,8 +11,8 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
-    AttributeChange, CallAnswer, CallRequest, EventRequest, HandlerInfo, HandlerRequest, RaiseOutcome, ServiceInfo,
-    ServiceRequest, SubscriptionInfo, SubscriptionRequest,
+    AttributeChange, CallAnswer, CallRequest, DeploymentAnswer, DeploymentRequest, EventRequest, HandlerInfo,
+    HandlerRequest, RaiseOutcome, ServiceInfo, ServiceRequest, SubscriptionInfo, SubscriptionRequest,
 };
 
 use super::answers::{Answer, created, done, number, read, shown};
@@ -28,6 +28,7 @@ pub(super) fn routes() -> Router<Context> {
         .route("/v1/services/{name}/call", post(call))
         .route("/v1/handlers", get(handlers))
         .route("/v1/handlers/{name}", get(handler).put(put_handler).delete(remove_handler))
+        .route("/v1/deployments", post(deploy))
         .route("/v1/subscriptions", get(subscriptions).post(subscribe))
         .route("/v1/subscriptions/{id}", get(subscription).patch(set_attributes).delete(unsubscribe))
 }
@@ -194,6 +195,23 @@ pub(crate) async fn subscribe(
 ) -> Answer<Response> {
     let request: SubscriptionRequest = read(body).await?;
     created(move || context.ecalls.subscribe(peer, request)).await
+}
+
+/// Subscribe on several hosts
+#[utoipa::path(post, path = "/v1/deployments", request_body = DeploymentRequest, responses(
+    (status = 200, description = "The answer of each host", body = Vec<DeploymentAnswer>),
+    (status = 403, description = "This host takes no part in ECalls between hosts", body = Problem),
+    (status = 409, description = "The section [channels] is not enabled", body = Problem),
+    (status = 422, description = "No host is named", body = Problem),
+    (status = 429, description = "A limit of the section [ecalls] is reached", body = Problem),
+))]
+pub(crate) async fn deploy(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Answer<Json<Vec<DeploymentAnswer>>> {
+    let request: DeploymentRequest = read(body).await?;
+    shown(move || context.ecalls.deploy(peer, &request)).await
 }
 
 /// List the subscriptions of this user

@@ -68,6 +68,9 @@ pub struct ChannelsConfig {
     /// Whether this host takes part in joint contracts of other hosts, and its users may ask for resources of other
     /// hosts. Contracts over this host alone are always possible.
     pub contracts: bool,
+    /// Whether this host takes part in ECalls between hosts: its users may ask other hosts to install their handlers, and
+    /// tables `[[ecalls.host]]` say whose handlers it installs.
+    pub ecalls: bool,
     /// Rights of users on channels: tables `[[channels.rule]]`. Without rules, every user may do what this host may.
     #[serde(rename = "rule")]
     pub rules: Vec<Rule>,
@@ -154,6 +157,7 @@ impl Default for ChannelsConfig {
             lend: Lend::Off,
             lend_hold: Nanos::from_millis(30_000),
             contracts: false,
+            ecalls: false,
             rules: Vec::new(),
             policy: Vec::new(),
         }

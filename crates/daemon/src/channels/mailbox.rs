@@ -16,6 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::Fabric;
 use crate::auth::Peer;
 use crate::contracts::Contracts;
+use crate::ecalls::Inbox;
 use crate::ending::Ending;
 
 /// Largest number of waiting notices; further ones are dropped and counted.
@@ -120,6 +121,8 @@ pub(super) struct Mailbox {
     fabric: OnceLock<Weak<Fabric>>,
     /// Receives messages about joint contracts.
     contracts: OnceLock<Arc<Contracts>>,
+    /// Receives messages about ECalls.
+    ecalls: OnceLock<Arc<Inbox>>,
     wake: Arc<OwnedFd>,
     ending: Ending,
 }
@@ -128,8 +131,8 @@ impl Mailbox {
     pub(super) fn new(ending: &Ending) -> std::io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (noted, arrived, fabric) = (Lock::default(), Lock::default(), OnceLock::new());
-        let contracts = OnceLock::new();
-        Ok(Mailbox { noted, arrived, fabric, contracts, wake: Arc::new(wake), ending: ending.clone() })
+        let (contracts, ecalls) = (OnceLock::new(), OnceLock::new());
+        Ok(Mailbox { noted, arrived, fabric, contracts, ecalls, wake: Arc::new(wake), ending: ending.clone() })
     }
 
     /// From now on the receive thread delivers arriving events itself.
@@ -147,6 +150,17 @@ impl Mailbox {
     /// The joint contracts; `None` until the service answers.
     pub(super) fn contracts(&self) -> Option<&Arc<Contracts>> {
         self.contracts.get()
+    }
+
+    /// From now on messages about ECalls reach `inbox`.
+    pub(super) fn hear_ecalls(&self, inbox: &Arc<Inbox>) {
+        // Called once.
+        let _ = self.ecalls.set(inbox.clone());
+    }
+
+    /// The inbox for messages about ECalls; `None` until the service answers.
+    pub(super) fn ecalls(&self) -> Option<&Arc<Inbox>> {
+        self.ecalls.get()
     }
 
     pub(super) fn fabric(&self) -> Option<Arc<Fabric>> {

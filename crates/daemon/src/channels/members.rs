@@ -109,7 +109,7 @@ impl Fabric {
         channel: &ChannelId,
     ) -> Result<(), Problem> {
         let (uid, most, most_there) = (peer.owner.uid, self.config.max_members_per_user, Limits::MEMBERS / 4);
-        let own: usize = registry.of_user(uid).map(Lease::members).sum();
+        let own = registry.of_user(uid).map(Lease::members).sum::<usize>() + registry.ends.of_user(uid, None);
         if peer.administers() || own < most.min(most_there) {
             return Ok(());
         }
@@ -121,7 +121,8 @@ impl Fabric {
             let own = || registry.of_user(uid);
             let sources = own().flat_map(|lease| &lease.sources).map(|source| node.channel_of_source(*source));
             let sinks = own().flat_map(|lease| lease.sinks.keys()).map(|sink| node.channel_of_sink(*sink));
-            sources.chain(sinks).filter(|of| *of == Some(channel)).count()
+            let of_connections = sources.chain(sinks).filter(|of| *of == Some(channel)).count();
+            of_connections + registry.ends.of_user(uid, Some(channel))
         });
         match there < most_there {
             true => Ok(()),

@@ -15,9 +15,10 @@
 //! | `habit.rs` | busy connections, at which the thread looks without being woken |
 //! | `members.rs`, `filters.rs`, `owned.rs`, `groups.rs`, `monitors.rs`, `show.rs` | operations of the API |
 //! | `attributes.rs`, `triggers.rs` | attributes that monitors read; thresholds that the kernel watches |
+//! | `ends.rs` | sources and sinks for chains of ECalls |
 //! | `answering.rs` | answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | loans between hosts; offers that this host received |
-//! | `contracts.rs` | joint contracts with other hosts |
+//! | `contracts.rs` | joint contracts and ECalls with other hosts |
 //! | `policies/`, `reports.rs` | policies of this host's manager; reports of arrival rates |
 //! | `routes/`, `problems.rs` | the API's paths, and their refusals |
 //!
@@ -27,6 +28,7 @@ mod answering;
 mod attributes;
 mod config;
 mod contracts;
+mod ends;
 mod filters;
 mod groups;
 mod habit;
@@ -86,6 +88,7 @@ use registry::Registry;
 use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
+pub(crate) use ends::{Bell, Inlet, Outlet};
 pub(crate) use lending::RequestKind;
 pub(crate) use monitors::MonitorThread;
 pub(crate) use report::{ChannelReport, ChannelsReport};
@@ -157,6 +160,7 @@ impl Channels {
         fabric.network.add_policy(Box::new(ControlListener(fabric.mailbox.clone())));
         fabric.begin_lending()?;
         fabric.begin_contracts()?;
+        fabric.begin_ecalls()?;
         for policy in &config.policy {
             let refused = |problem: Problem| format!("channels.policy: {problem}");
             let started = fabric.start_policy(None, policy.clone());

@@ -108,6 +108,11 @@ impl Network {
         self.inside(|managed, now| managed.member.tell_contract(to, message, now));
     }
 
+    /// Sends a message about ECalls.
+    pub(super) fn tell_ecall(&self, to: &Name, tail: &[u8]) {
+        self.inside(|managed, now| managed.member.tell_ecall(to, tail, now));
+    }
+
     /// Number of control events that could not be submitted, and of managers' events that could not be read.
     pub(super) fn lost(&self) -> (u64, u64) {
         self.inside(|managed, _| managed.member.lost())
@@ -244,6 +249,11 @@ impl NodeOwner for ManagedNode {
             match self.member.poll()? {
                 MemberOutput::Node(output) => return Some(output),
                 MemberOutput::Effect(effect) => self.mailbox.take_effect(effect),
+                MemberOutput::Ecall(host, tail) => {
+                    if let Some(inbox) = self.mailbox.ecalls() {
+                        inbox.heard(host, tail);
+                    }
+                }
                 // Before the service answers, nobody hears it, and its host sends it again.
                 MemberOutput::Contract(host, message) => {
                     if let Some(contracts) = self.mailbox.contracts() {

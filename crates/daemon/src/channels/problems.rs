@@ -5,6 +5,7 @@ use qfabric_channel::{Error, InvalidKey};
 use qfabric_link as link;
 use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::format::Format;
 
 use super::rules::Right;
 use crate::problem::new;
@@ -129,6 +130,35 @@ pub(super) fn key(error: &InvalidKey) -> Problem {
 
 pub(super) fn limit(what: &str, limit: usize, key: &str) -> Problem {
     new("channel_limit", format!("{what}, {limit} is the limit"), format!("end what is not needed, or raise {key}"))
+}
+
+pub(super) fn no_ecalls() -> Problem {
+    let message = "this host takes no part in ECalls between hosts".to_owned();
+    new("channel_forbidden", message, "set ecalls = true in the section [channels] of the daemon's configuration")
+}
+
+pub(super) fn no_target(group: Option<&Name>) -> Problem {
+    let message = match group {
+        Some(group) => format!("no host has a member in the group {group}"),
+        None => "the request names no host".to_owned(),
+    };
+    new("channel_invalid", message, "see qfabric group ls and qfabric group hosts")
+}
+
+/// The channel has no type with the layout of these events.
+pub(super) fn no_such_layout(channel: &ChannelId, given: &str, types: &[Format]) -> Problem {
+    let message = format!("the events are struct {given}, and no type of {channel} has this layout: {}", names(types));
+    new("channel_invalid", message, "use a handler whose output is one of its types, or another channel")
+}
+
+pub(super) fn name_a_type(channel: &ChannelId, types: &[Format]) -> Problem {
+    let message = format!("the service needs one type of {channel} that has a layout; it has {}", names(types));
+    new("channel_invalid", message, format!("name one as channel:{channel}/TYPE"))
+}
+
+fn names(types: &[Format]) -> String {
+    let names: Vec<_> = types.iter().map(|format| format.name.as_str()).collect();
+    if names.is_empty() { "no types".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]

@@ -63,6 +63,9 @@ impl Fabric {
     }
 
     fn is_ready(&self, registry: &mut Registry, sink: SinkId) {
+        if registry.ends.ring(sink) {
+            return;
+        }
         let lease = registry.sinks.get(&sink).copied().and_then(|id| registry.leases.get_mut(&id));
         if let Some(credit) = lease.and_then(|lease| lease.sinks.get_mut(&sink)) {
             credit.ready = true;
@@ -147,6 +150,7 @@ impl Fabric {
                 if let Some(contracts) = self.mailbox.contracts() {
                     contracts.gone(host.clone());
                 }
+                self.mailbox.ecalls().into_iter().for_each(|inbox| inbox.gone(&host));
                 tracing::info!(%host, "a host is gone");
             }
             Notice::OtherVersion { host, theirs, ours } => {
@@ -180,6 +184,10 @@ impl Fabric {
         let ended = |id: &u32| self.network.look(|node| node.source_counts(SourceId(*id)).is_err());
         let gone = |id: &u32| self.network.look(|node| node.sink_counts(SinkId(*id)).is_err());
         let is_open = self.network.look(|node| node.is_open(channel));
+        if !is_open {
+            registry.ends.forget(channel);
+        }
+        registry.ends.ring_all();
         let leases: Vec<_> = registry.leases.keys().copied().collect();
         for id in leases {
             let Some(lease) = registry.leases.get_mut(&id) else { continue };

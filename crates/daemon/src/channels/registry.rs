@@ -11,6 +11,7 @@ use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::Reassembler;
 
+use super::ends::Ends;
 use super::held::Held;
 use super::problems;
 use crate::auth::Peer;
@@ -23,6 +24,8 @@ pub(super) struct Registry {
     pub sources: HashMap<SourceId, LeaseId>,
     pub sinks: HashMap<SinkId, LeaseId>,
     pub registrations: HashMap<RegistrationId, LeaseId>,
+    /// Sources and sinks for chains of ECalls.
+    pub ends: Ends,
     /// The creation of each channel here, and the user that created it.
     creators: HashMap<ChannelId, (Origin, u32)>,
     last: LeaseId,

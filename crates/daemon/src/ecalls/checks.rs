@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use qfabric_ecode::Program;
-use qfabric_types::api::ecalls::{OnFault, ServiceInfo, Step, SubscriptionRequest};
+use qfabric_types::api::ecalls::{CHANNEL_SERVICE, OnFault, ServiceInfo, Step, SubscriptionRequest};
 use qfabric_types::api::{ApplicationScope, Problem};
+use qfabric_types::channel::Name;
 use qfabric_types::format::Format;
 
 use super::plan::Plan;
@@ -55,6 +56,18 @@ pub(super) fn restrict(
 pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
     match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
         true => Err(problems::chain("no process is named to receive the signal", "give process_id")),
+        false => Ok(()),
+    }
+}
+
+/// A chain must not submit events to the channel from which it gets them.
+pub(super) fn check_no_loop(service: &ServiceInfo, channel: &Name) -> Result<(), Problem> {
+    let source = service.name.strip_prefix(CHANNEL_SERVICE).map(|name| name.split('/').next().unwrap_or(name));
+    match source == Some(channel.as_str()) {
+        true => Err(problems::chain(
+            format!("the chain submits the events of channel {channel} to the same channel"),
+            "name another channel",
+        )),
         false => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //! with the earliest deadline first.
 //!
 //! ```text
-//! sleep ──> connections (≤ 64 messages each) ──> the kernel's ring (≤ 256) ──> misses ──> deliver (≤ 64)
+//! sleep ──> connections (≤ 64 messages each) ──> the kernel's ring (≤ 256) ──> misses, channels ──> deliver (≤ 64)
 //!   ^                                                                                         │
 //!   └───────── faults judged every 100 ms while there is a subscription <─────────────────────┘
 //! ```
@@ -88,6 +88,7 @@ impl Turning {
             self.handle(source);
         }
         self.take_misses();
+        self.ecalls.take_from_channels();
         self.deliver();
         let now = clock::now();
         self.judge(now);

@@ -15,13 +15,15 @@ use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
 use qfabric_sync::{Lock, assert_may_block, lock};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
-    MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
+    Author, CHANNEL_SERVICE, MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
 };
 use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
 use qfabric_types::{Nanos, Owner, Share};
 
-use super::checks::{check_fault_policy, check_signal_target, no_such_field, numbered, receiver, restrict};
+use super::checks::{
+    check_fault_policy, check_no_loop, check_signal_target, no_such_field, numbered, receiver, restrict,
+};
 use super::handler::Handler;
 use super::memory::{Down, Up};
 use super::plan::Plan;
@@ -31,6 +33,7 @@ use super::registry::{GroupHook, GroupKey, Tail};
 use super::subscription::{Chain, Stage, Subscription, Tally, Terms, Watched};
 use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
+use crate::channels::Outlet;
 use crate::problem;
 
 /// Largest number of events that one call of a handler may emit.
@@ -40,6 +43,8 @@ const EMISSIONS: u32 = 16;
 struct Draft {
     request: SubscriptionRequest,
     service: ServiceInfo,
+    /// Who asks from another host.
+    author: Option<Author>,
     owner: Owner,
     target: Option<Target>,
     /// The process whose events it receives, if the subscription is limited to one process.
@@ -59,6 +64,7 @@ struct Draft {
 /// The parts created for a draft.
 struct Parts {
     up: Option<Up>,
+    outlet: Option<Outlet>,
     aim: Option<Arc<Aim>>,
     stages: Vec<Stage>,
     installed: Option<Installed>,
@@ -68,10 +74,36 @@ struct Parts {
 
 impl Ecalls {
     pub(crate) fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
-        let started = Instant::now();
-        let service = self.service(&request.service)?;
+        self.subscribe_as(peer, request, None)
+    }
+
+    /// With an author, for another host, whose rights were checked; `peer` has the user id of that host's handlers.
+    pub(super) fn subscribe_as(
+        &self,
+        peer: Peer,
+        request: SubscriptionRequest,
+        author: Option<Author>,
+    ) -> Result<SubscriptionInfo, Problem> {
         let _one_at_a_time = lock(&self.setup);
-        let draft = self.draft(peer, request, service)?;
+        let made = self.install(peer, request, author);
+        if made.is_err() {
+            drop(self.unused_services());
+        }
+        made
+    }
+
+    fn install(
+        &self,
+        peer: Peer,
+        request: SubscriptionRequest,
+        author: Option<Author>,
+    ) -> Result<SubscriptionInfo, Problem> {
+        let started = Instant::now();
+        let service = match request.service.starts_with(CHANNEL_SERVICE) {
+            true => self.service_of_channel(peer, &request.service)?,
+            false => self.service(&request.service)?,
+        };
+        let draft = self.draft(peer, request, service, author)?;
         let id = self.registry().number();
         let up = draft.make_memory()?;
         let stages = draft.stages(&up)?;
@@ -81,16 +113,24 @@ impl Ecalls {
             false => None,
         };
         let of_group = self.hook_of_group(&draft)?;
+        let outlet = self.outlet(peer, &draft)?;
         let took = started.elapsed().as_micros() as u64;
         let (backlog, max_cpu) = (Backlog::new(self.config.queue_per_subscription), self.config.max_cpu_per_user);
-        let subscription = Arc::new(draft.finish(id, Parts { up, aim, stages, installed, backlog, max_cpu }, took));
+        let subscription =
+            Arc::new(draft.finish(id, Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, took));
         self.follow(&subscription)?;
         self.commit(subscription, of_group)
     }
 
-    fn draft(&self, peer: Peer, mut request: SubscriptionRequest, service: ServiceInfo) -> Result<Draft, Problem> {
-        let granted = self.check_service(peer, &service)?;
-        let target = receiver(peer, &mut request)?;
+    fn draft(
+        &self,
+        peer: Peer,
+        mut request: SubscriptionRequest,
+        service: ServiceInfo,
+        author: Option<Author>,
+    ) -> Result<Draft, Problem> {
+        let granted = self.check_service(peer, &service, author.as_ref())?;
+        let target = if author.is_some() { None } else { receiver(peer, &mut request)? };
         let filtered = restrict(peer, &mut request, &service, granted)?;
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
@@ -99,7 +139,7 @@ impl Ecalls {
         let (down, known) = self.session_of(peer, &request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
         let bound = self.bound(peer, &request, &service, &programs)?;
-        let format = delivered(&service.format, &plan, &programs);
+        let format = delivered(&service.format, &plan, &programs, Step::MemoryUp);
         let geometry = geometry(request.memory_up.as_ref(), &format)?;
         let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
         self.registry().check_room_for_memory(peer.owner, bytes, &self.config)?;
@@ -109,6 +149,7 @@ impl Ecalls {
         Ok(Draft {
             request,
             service,
+            author,
             owner,
             target,
             filtered,
@@ -124,10 +165,18 @@ impl Ecalls {
 
     /// Whether `peer` may receive all events of the service (`true`) or only those of the peer's own processes
     /// (`false`).
-    fn check_service(&self, peer: Peer, service: &ServiceInfo) -> Result<bool, Problem> {
+    fn check_service(&self, peer: Peer, service: &ServiceInfo, author: Option<&Author>) -> Result<bool, Problem> {
         let missing = self.registry().services.get(&service.id).and_then(|service| service.unavailable.clone());
         if let Some(why) = missing {
             return Err(problems::unavailable(&service.name, &why.what, &why.remedy));
+        }
+        if let Some(author) = author {
+            let is_kernels = service.origin == Origin::Kernel;
+            return if is_kernels { Ok(true) } else { Err(problems::not_for_host(author, &service.name)) };
+        }
+        if service.origin == Origin::Channel {
+            // The right to join the channel was checked with the service.
+            return Ok(true);
         }
         let granted = self.config.grants(peer.owner, &service.name);
         let Some(owner) = service.owner else { return Ok(granted) };
@@ -202,6 +251,14 @@ impl Ecalls {
                 "nothing: use another connection",
             )),
         }
+    }
+
+    /// The source through which the chain submits events to a channel.
+    fn outlet(&self, peer: Peer, draft: &Draft) -> Result<Option<Outlet>, Problem> {
+        let Some(name) = &draft.request.channel else { return Ok(None) };
+        let format = delivered(&draft.service.format, &draft.plan, &draft.programs, Step::Channel);
+        check_no_loop(&draft.service, name)?;
+        self.fabric()?.outlet(peer, name, &format).map(Some)
     }
 
     /// Attaches the kernel's part of the chain to the hook.
@@ -310,6 +367,7 @@ impl Draft {
                 Step::KThread => Stage::Thread,
                 Step::MemoryUp => Stage::Memory(self.position(&format)?),
                 Step::Signal => self.signal(&format)?,
+                Step::Channel => Stage::Channel,
                 Step::KHandler | Step::KCode => {
                     let program = programs.next().expect("a program for every handler");
                     format = program.output.clone().unwrap_or(format);
@@ -345,9 +403,21 @@ impl Draft {
     }
 
     fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
-        let (Parts { up, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
+        let (Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
         let Draft {
-            request, service, owner, target, filtered, plan, bound, attributes, down, format, geometry, ..
+            request,
+            service,
+            author,
+            owner,
+            target,
+            filtered,
+            plan,
+            bound,
+            attributes,
+            down,
+            format,
+            geometry,
+            ..
         } = self;
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
             down.words().set_attribute(number, value);
@@ -355,6 +425,7 @@ impl Draft {
         let terms = Terms {
             service: service.id,
             service_name: service.name,
+            author,
             owner,
             lease: request.lease,
             process_id: request.process_id,
@@ -367,6 +438,7 @@ impl Draft {
             max_cpu,
             format,
             memory: request.memory_up,
+            channel: request.channel,
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
             attributes,
             instructions: bound.instructions,
@@ -376,7 +448,7 @@ impl Draft {
         Subscription {
             id,
             terms,
-            chain: Chain { stages, down, up, aim },
+            chain: Chain { stages, down, up, outlet, aim },
             watched: Watched { target: watch(target), filtered: watch(filtered) },
             installed: installed.into(),
             state: State::Active.into(),
@@ -425,13 +497,13 @@ fn memory_step<'a>(draft: &'a Draft, up: Option<&'a Up>) -> Result<KernelStep<'a
     Ok(KernelStep::Memory { memory, position })
 }
 
-/// The format of events where they are written into memory_up; without memory_up, at the end of the chain.
-fn delivered(input: &Format, plan: &Plan, programs: &[Program]) -> Format {
+/// The format of events at this step; without the step, at the end of the chain.
+fn delivered(input: &Format, plan: &Plan, programs: &[Program], at: Step) -> Format {
     let mut format = input.clone();
     let mut programs = programs.iter();
     for step in plan.in_kernel.iter().chain(&plan.in_daemon) {
         match step {
-            Step::MemoryUp => return format,
+            step if *step == at => return format,
             Step::KHandler | Step::KCode => {
                 format = programs.next().and_then(|program| program.output.clone()).unwrap_or(format);
             }

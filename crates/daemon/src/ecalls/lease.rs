@@ -229,6 +229,7 @@ impl Ecalls {
         registry.calls.retain(|_, call| !services.contains(&call.service));
         drop(registry);
         self.forget(&*lease.socket);
+        self.undeploy_of_lease(Some(id));
         let of_services: Vec<_> = services.into_iter().flat_map(|id| self.end_service(id)).collect();
         let own: Vec<_> = subscriptions.into_iter().filter_map(|id| self.end_subscription(id)).collect();
         drop_aside((lease, of_services, own));

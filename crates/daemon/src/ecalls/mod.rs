@@ -13,6 +13,7 @@
 //! | `registry` | services, subscriptions, connections, named handlers |
 //! | `plan`, `checks`, `install` | from a request to a working subscription: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
+//! | `redirect`, `far` | events to and from channels; handlers between hosts |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
 //! | `hub`, `sources` | the queue and the registry; sleep and wake-up of the dispatcher |
 //! | `favour` | the servers that an event favours |
@@ -29,6 +30,7 @@ mod call;
 mod checks;
 mod crew;
 mod dispatcher;
+mod far;
 mod favour;
 mod files;
 mod handler;
@@ -42,6 +44,7 @@ mod policy;
 mod pool;
 mod problems;
 mod raise;
+mod redirect;
 mod registry;
 mod services;
 mod share;
@@ -62,6 +65,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 
 use crate::auth::Peer;
+use crate::channels::Outlet;
 use crate::closer::Closer;
 use crate::ending::Ending;
 use crate::timeline::Recorder;
@@ -70,11 +74,14 @@ use files::ServiceFiles;
 use hub::{Hub, Subscribed};
 use pool::Pool;
 use raise::Queued;
-use registry::{GroupHook, Registry};
+use redirect::Redirects;
+use registry::{GroupHook, Registry, Service};
 use sources::{Source, Sources};
 use subscription::Subscription;
 
 pub(crate) use dispatcher::Dispatcher;
+use far::Far;
+pub(crate) use far::{FarThread, Inbox};
 pub(crate) use misses::{Miss, Misses};
 pub use policy::EcallsConfig;
 pub(crate) use registry::ServiceOwner;
@@ -97,6 +104,9 @@ pub(crate) struct Ecalls {
     favours: OnceLock<Favours>,
     /// Where delivered events are recorded; set when the service is assembled.
     timeline: OnceLock<Arc<Recorder>>,
+    /// The channels to and from which chains redirect events; set when the service is assembled.
+    redirects: OnceLock<Redirects>,
+    far: Far,
     ending: Ending,
     /// Whether a thread attaches handlers to new interfaces.
     following: Arc<AtomicBool>,
@@ -107,7 +117,17 @@ pub(crate) struct Ecalls {
 pub(crate) struct Remains {
     _installed: Option<Installed>,
     _hook: Option<GroupHook>,
-    _subscription: Arc<Subscription>,
+    subscription: Arc<Subscription>,
+    /// The service of a channel that has no other subscription.
+    unused: Option<Service>,
+}
+
+impl Drop for Remains {
+    /// Chains may still have events; from now on the channel refuses them.
+    fn drop(&mut self) {
+        self.subscription.chain.outlet.iter().for_each(Outlet::leave);
+        self.unused.iter().flat_map(|service| &service.inlet).for_each(|inlet| inlet.leave());
+    }
 }
 
 /// The share at which handler threads pause: a little below the limit, so that a user whose handlers run in the daemon
@@ -188,6 +208,8 @@ impl Ecalls {
             misses,
             favours: OnceLock::new(),
             timeline: OnceLock::new(),
+            redirects: OnceLock::new(),
+            far: Far::default(),
             ending: ending.clone(),
             following: Arc::default(),
             totals: Totals::default(),
@@ -236,20 +258,29 @@ impl Ecalls {
         opened.as_ref()
     }
 
+    /// Where messages of other hosts about ECalls wait.
+    pub(crate) fn far_inbox(&self) -> Arc<Inbox> {
+        self.far.inbox.clone()
+    }
+
     /// The list in which the control thread puts misses.
     pub(crate) fn misses(&self) -> Misses {
         self.misses.clone()
     }
 
-    /// The subscriptions of a user; for root, all.
+    /// The subscriptions of a user, here and on other hosts; for root, all.
     pub(crate) fn subscriptions(&self, peer: Peer) -> Vec<SubscriptionInfo> {
         let registry = self.registry();
         let own: Vec<_> = registry.subscriptions.values().filter(|s| peer.may_touch(s.terms.owner)).cloned().collect();
         drop(registry);
-        own.iter().map(|subscription| subscription.info()).collect()
+        let here = own.iter().map(|subscription| subscription.info());
+        here.chain(self.deployed(peer)).collect()
     }
 
     pub(crate) fn subscription(&self, peer: Peer, id: SubscriptionId) -> Result<SubscriptionInfo, Problem> {
+        if let Some(deployed) = self.deployed_one(peer, id) {
+            return deployed;
+        }
         let found = self.registry().subscription(id, peer)?.clone();
         Ok(found.info())
     }
@@ -270,6 +301,9 @@ impl Ecalls {
     }
 
     pub(crate) fn unsubscribe(&self, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
+        if let Some(deployed) = self.deployed_one(peer, id) {
+            return deployed.map(|_| self.undeploy(id));
+        }
         self.registry().subscription(id, peer)?;
         drop(self.end_subscription(id));
         Ok(())
@@ -281,11 +315,12 @@ impl Ecalls {
     fn end_subscription(&self, id: SubscriptionId) -> Option<Remains> {
         let mut registry = self.registry();
         let (subscription, hook) = registry.remove_subscription(id)?;
+        let unused = registry.remove_unused(subscription.terms.service);
         self.misses.want(registry.has_subscriber(misses::SERVICE));
         drop(registry);
         subscription.processes().for_each(|process| self.forget(process));
         let installed = subscription.take_out("it has ended");
-        Some(Remains { _installed: installed, _hook: hook, _subscription: subscription })
+        Some(Remains { _installed: installed, _hook: hook, subscription, unused })
     }
 
     /// Attaches handlers of packets to interfaces that have come up, in a separate thread: the kernel may be slow.

@@ -1,7 +1,7 @@
 //! Plans a chain: the order of its steps, and the point at which it leaves the kernel.
 //!
 //! ```text
-//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread or signal, and all steps after it
+//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread, signal or channel, and all steps after it
 //!                  at the hook, in the kernel           │ in the daemon
 //! other services, and groups:                           │ all steps
 //! ```
@@ -26,7 +26,7 @@ impl Plan {
     pub(super) fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, Problem> {
         check_signal(request.signal)?;
         let order = order(request)?;
-        let leaves = |step: &Step| matches!(step, Step::KThread | Step::Signal);
+        let leaves = |step: &Step| matches!(step, Step::KThread | Step::Signal | Step::Channel);
         let cut = if at_hook { order.iter().position(leaves).unwrap_or(order.len()) } else { 0 };
         Ok(Plan { in_kernel: order[..cut].to_vec(), in_daemon: order[cut..].to_vec() })
     }
@@ -52,6 +52,7 @@ fn is_named(request: &SubscriptionRequest, step: Step) -> bool {
         Step::KThread => request.k_thread,
         Step::MemoryUp => request.memory_up.is_some(),
         Step::Signal => request.signal.is_some(),
+        Step::Channel => request.channel.is_some(),
     }
 }
 
@@ -104,9 +105,10 @@ fn runs_something(order: &[Step]) -> Result<(), Problem> {
             "k_thread has no handler after it to run",
             "give k_code or k_handler, or remove k_thread",
         )),
-        _ if order.is_empty() => {
-            Err(problems::chain("the subscription does nothing", "give k_code, k_handler, memory_up or signal"))
-        }
+        _ if order.is_empty() => Err(problems::chain(
+            "the subscription does nothing",
+            "give k_code, k_handler, memory_up, signal or channel",
+        )),
         _ => Ok(()),
     }
 }

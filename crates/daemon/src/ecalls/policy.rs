@@ -3,9 +3,9 @@
 //! Root may use everything. Other users may subscribe to services whose events belong to a process, for their own
 //! processes; to services of their own processes and services registered as open; and to services granted by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use qfabric_types::api::ecalls::Origin;
+use qfabric_types::api::ecalls::{Author, Origin};
 use qfabric_types::pattern::matches;
 use qfabric_types::{Owner, Share};
 use serde::Deserialize;
@@ -54,6 +54,23 @@ pub struct EcallsConfig {
     pub users: BTreeMap<u32, Vec<String>>,
     /// The same for groups (by gid).
     pub groups: BTreeMap<u32, Vec<String>>,
+    /// Largest number of handlers that one user of another host has here.
+    pub max_subscriptions_per_author: usize,
+    /// Users of other hosts who may install handlers here: tables `[[ecalls.host]]`; without them, nobody.
+    #[serde(rename = "host")]
+    pub hosts: Vec<HostRule>,
+}
+
+/// Users of other hosts who may install handlers at services of this host's kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostRule {
+    /// Names of hosts; a name that ends in `*` stands for all names with this prefix.
+    pub hosts: Vec<String>,
+    /// Their users, by the numbers that they have there. Without this key: all users of these hosts.
+    pub users: Option<BTreeSet<u32>>,
+    /// Services, as in [`EcallsConfig::users`].
+    pub services: Vec<String>,
 }
 
 impl Default for EcallsConfig {
@@ -77,6 +94,8 @@ impl Default for EcallsConfig {
             faults_per_second: 16,
             users: BTreeMap::new(),
             groups: BTreeMap::new(),
+            max_subscriptions_per_author: 16,
+            hosts: Vec::new(),
         }
     }
 }
@@ -119,9 +138,33 @@ impl EcallsConfig {
     }
 }
 
+impl EcallsConfig {
+    /// Whether a rule lets the user of another host install handlers at the service.
+    pub(crate) fn lets_in(&self, author: &Author, service: &str) -> bool {
+        let any = |patterns: &[String], name: &str| patterns.iter().any(|pattern| matches(pattern, name));
+        self.hosts.iter().any(|rule| {
+            let is_named = rule.users.as_ref().is_none_or(|users| users.contains(&author.uid));
+            is_named && any(&rule.hosts, author.host.as_str()) && any(&rule.services, service)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_of_another_host_may_install_without_a_rule() {
+        let author = |host: &str, uid| Author { host: host.parse().unwrap(), uid };
+        let mut config = EcallsConfig::default();
+        assert!(!config.lets_in(&author("h0", 0), "timer"));
+        let text = "[[host]]\nhosts = ['h*']\nusers = [1000]\nservices = ['sched.*']\n\
+                    [[host]]\nhosts = ['lab']\nservices = ['timer']";
+        config.hosts = toml::from_str::<EcallsConfig>(text).unwrap().hosts;
+        assert!(config.lets_in(&author("h7", 1000), "sched.wakeup") && config.lets_in(&author("lab", 5), "timer"));
+        assert!(!config.lets_in(&author("h7", 0), "sched.wakeup"), "root of another host is a user like others");
+        assert!(!config.lets_in(&author("h7", 1000), "timer") && !config.lets_in(&author("lab2", 5), "timer"));
+    }
 
     const USER: Owner = Owner { uid: 1000, gid: 100 };
 

@@ -2,7 +2,9 @@
 
 use qfabric_ecode::Diagnostics;
 use qfabric_types::api::Problem;
-use qfabric_types::api::ecalls::SubscriptionId;
+use qfabric_types::api::ecalls::{Author, SubscriptionId};
+use qfabric_types::channel::Name;
+use qfabric_types::text::is_plain;
 
 use crate::problem::new;
 
@@ -30,6 +32,18 @@ pub(crate) fn bad_name(name: &str) -> Problem {
 pub(crate) fn not_granted(service: &str, uid: u32) -> Problem {
     let message = format!("service {service} reports events of the whole host, you are user {uid}");
     new("not_granted", message, format!("ask the administrator to add {service} under [ecalls.users], or use root"))
+}
+
+/// No rule lets the author install a handler at the service.
+pub(crate) fn not_for_host(author: &Author, service: &str) -> Problem {
+    let shown: String = service.chars().filter(|c| is_plain(*c)).take(64).collect();
+    let message = format!("user {} of host {} may not install handlers at {shown} there", author.uid, author.host);
+    new("not_granted", message, "ask that host's administrator for a table [[ecalls.host]] that allows it")
+}
+
+pub(crate) fn no_such_host(host: &Name) -> Problem {
+    let message = format!("host {host} is not present, or takes no part in ECalls between hosts");
+    new("no_answer", message, "see qfabric group hosts; set ecalls = true in the section [channels] of that host")
 }
 
 pub(crate) fn not_your_service(service: &str, theirs: u32, yours: u32) -> Problem {

@@ -15,6 +15,7 @@ use super::policy::EcallsConfig;
 use super::problems;
 use super::subscription::Subscription;
 use crate::auth::Peer;
+use crate::channels::Inlet;
 use crate::closer::Foreign;
 
 /// Everything that is registered.
@@ -46,6 +47,8 @@ pub(crate) struct Service {
     /// Largest number of instructions for one event, of all handlers of one user.
     pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
+    /// The sink from which the events come, if they are those of a channel.
+    pub inlet: Option<Arc<Inlet>>,
     pub subscriptions: Vec<Arc<Subscription>>,
     pub groups: HashMap<GroupKey, Group>,
     pub raised: u64,
@@ -170,6 +173,12 @@ impl Registry {
             self.tails.remove(&hook.tail);
         }
         Some((removed, hook))
+    }
+
+    /// Removes a service whose events are those of a channel, if it has no subscription.
+    pub(super) fn remove_unused(&mut self, id: ServiceId) -> Option<Service> {
+        let is_unused = |service: &Service| service.inlet.is_some() && service.subscriptions.is_empty();
+        self.services.get(&id).is_some_and(is_unused).then(|| self.remove_service(id)).flatten()
     }
 
     pub(super) fn has_subscriber(&self, service: &str) -> bool {

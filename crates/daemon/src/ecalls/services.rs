@@ -16,7 +16,7 @@ use crate::auth::Peer;
 const ABOUT: usize = 400;
 
 impl Service {
-    fn new(name: &str, about: &str, origin: Origin, hook: &str, format: Format) -> Service {
+    pub(super) fn new(name: &str, about: &str, origin: Origin, hook: &str, format: Format) -> Service {
         let declaration = qfabric_ecode::format_text(&format);
         let concerns_process = format.field("pid").is_some();
         Service {
@@ -31,6 +31,7 @@ impl Service {
             unavailable: None,
             max_instructions: 0,
             owner: None,
+            inlet: None,
             subscriptions: Vec::new(),
             groups: Default::default(),
             raised: 0,

@@ -9,9 +9,10 @@ use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
-    LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    Author, LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
     UserBudget,
 };
+use qfabric_types::channel::Name;
 use qfabric_types::event_json::scalar;
 use qfabric_types::format::{Format, Scalar};
 use qfabric_types::memory::Stamp;
@@ -23,6 +24,7 @@ use super::memory::{Down, Up};
 use super::plan::Plan;
 use super::pool::{Backlog, Pool};
 use super::registry::GroupKey;
+use crate::channels::Outlet;
 use crate::ending::contain;
 
 /// The place of an integer in an event.
@@ -53,6 +55,8 @@ pub(crate) enum Stage {
         number: i32,
         value: Option<Place>,
     },
+    /// Submits to the channel. It runs in a handler thread, so that its cost counts as the user's.
+    Channel,
 }
 
 /// The result of an event in the daemon.
@@ -83,6 +87,8 @@ pub(crate) struct Subscription {
 pub(crate) struct Terms {
     pub service: ServiceId,
     pub service_name: String,
+    /// Who installed it from another host.
+    pub author: Option<Author>,
     pub owner: Owner,
     pub lease: Option<LeaseId>,
     pub process_id: i32,
@@ -97,6 +103,7 @@ pub(crate) struct Terms {
     pub max_cpu: Share,
     pub format: Format,
     pub memory: Option<MemoryUp>,
+    pub channel: Option<Name>,
     pub memory_bytes: u64,
     pub attributes: Vec<String>,
     /// Instructions for one event, at worst.
@@ -109,6 +116,8 @@ pub(crate) struct Chain {
     pub stages: Vec<Stage>,
     pub down: Arc<Down>,
     pub up: Option<Up>,
+    /// The source through which events are submitted to a channel.
+    pub outlet: Option<Outlet>,
     /// The servers that its handler in the kernel favours.
     pub aim: Option<Arc<Aim>>,
 }
@@ -136,9 +145,11 @@ pub(crate) struct Tally {
     pub faults: AtomicU64,
     pub memory: AtomicU64,
     pub signals: AtomicU64,
+    pub channel: AtomicU64,
     pub dropped_memory: AtomicU64,
     pub dropped_queue: AtomicU64,
     pub dropped_signals: AtomicU64,
+    pub dropped_channel: AtomicU64,
     pub late: AtomicU64,
 }
 
@@ -152,7 +163,7 @@ impl Subscription {
     /// in a handler thread.
     fn deliver(self: &Arc<Self>, at: usize, data: &[u8], stamp: Stamp, pool: Option<&Pool>) -> Verdict {
         let Some(stage) = self.chain.stages.get(at) else { return Verdict::Passed };
-        if let (Stage::Thread | Stage::Handler(_), Some(pool)) = (stage, pool) {
+        if let (Stage::Thread | Stage::Handler(_) | Stage::Channel, Some(pool)) = (stage, pool) {
             pool.submit(self, at, data, stamp);
             return Verdict::HandedOver;
         }
@@ -161,6 +172,7 @@ impl Subscription {
             Stage::Handler(handler) => return self.run(handler, at, data, stamp),
             Stage::Memory(place) => self.write(*place, data, stamp),
             Stage::Signal { number, value } => self.signal(*number, value.map_or(0, |place| place.of(data)) as u64),
+            Stage::Channel => self.redirect(data, stamp),
         }
         self.deliver(at + 1, data, stamp, pool)
     }
@@ -226,6 +238,17 @@ impl Subscription {
             true => count(&self.tally.memory),
             false => count(&self.tally.dropped_memory),
         }
+    }
+
+    fn redirect(&self, data: &[u8], stamp: Stamp) {
+        let Some(outlet) = &self.chain.outlet else { return };
+        let began = thread_time();
+        let deadline = Some(self.deadline(stamp)).filter(|deadline| *deadline != Instant::NEVER);
+        match outlet.submit(data, deadline) {
+            true => count(&self.tally.channel),
+            false => count(&self.tally.dropped_channel),
+        }
+        self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
     }
 
     fn signal(&self, number: i32, value: u64) {
@@ -330,6 +353,8 @@ impl Subscription {
             id: self.id,
             service: self.terms.service_name.clone(),
             owner: self.terms.owner,
+            host: None,
+            author: self.terms.author.clone(),
             process_id: self.terms.process_id,
             only_pid: self.terms.only_pid,
             lease: self.terms.lease,
@@ -338,6 +363,7 @@ impl Subscription {
             group: self.terms.group.as_ref().map(|group| group.name.clone()),
             format: self.terms.format.clone(),
             memory_up: self.terms.memory.clone(),
+            channel: self.terms.channel.clone(),
             attributes: self.terms.attributes.iter().enumerate().map(value).collect(),
             instructions: self.terms.instructions,
             suspended: state != State::Active,
@@ -369,6 +395,8 @@ impl Tally {
             faults: of(&self.faults),
             memory: of(&self.memory),
             signals: of(&self.signals),
+            channel: of(&self.channel),
+            dropped_channel: of(&self.dropped_channel),
             dropped_memory: of(&self.dropped_memory),
             dropped_queue: of(&self.dropped_queue),
             dropped_signals: of(&self.dropped_signals),

@@ -27,13 +27,14 @@ pub(super) const TOTALS: [Metric<EcallsReport>; 13] = [
     of("ecalls_cpu", "events that asked the CPU scheduler to favour their sink", |r| Counter(r.cpu)),
 ];
 
-pub(super) const SUBSCRIPTION: [Metric<SubscriptionInfo>; 12] = [
+pub(super) const SUBSCRIPTION: [Metric<SubscriptionInfo>; 14] = [
     of("ecall_events", "events that reached the subscription", |s| Counter(s.counters.events)),
     of("ecall_passed", "events that the subscription's handlers let pass", |s| Counter(s.counters.passed)),
     of("ecall_blocked", "events that the subscription's handlers blocked", |s| Counter(s.counters.blocked)),
     of("ecall_faults", "calls of the subscription's handlers that ended with a fault", |s| Counter(s.counters.faults)),
     of("ecall_memory", "events written into the subscription's memory", |s| Counter(s.counters.memory)),
     of("ecall_signals", "signals sent for the subscription", |s| Counter(s.counters.signals)),
+    of("ecall_channel", "events submitted to the subscription's channel", |s| Counter(s.counters.channel)),
     of("ecall_dropped_memory", "events dropped because the subscription's memory was full", |s| {
         Counter(s.counters.dropped_memory)
     }),
@@ -44,6 +45,9 @@ pub(super) const SUBSCRIPTION: [Metric<SubscriptionInfo>; 12] = [
         Counter(s.counters.dropped_queue)
     }),
     of("ecall_dropped_signals", "signals that the kernel refused", |s| Counter(s.counters.dropped_signals)),
+    of("ecall_dropped_channel", "events that the subscription's channel refused", |s| {
+        Counter(s.counters.dropped_channel)
+    }),
     of("ecall_dropped_late", "events dropped because their deadline had passed", |s| Counter(s.counters.late)),
     of("ecall_dropped_contended", "events dropped because another CPU was in the handler", |s| {
         Counter(s.counters.contended)

@@ -15,6 +15,7 @@ use qfabric_types::monitor::{QualityEvent, Reading, ReadingEvent, quality_format
 use qfabric_types::{Instant, Nanos};
 
 use super::contracts::{self, ContractMessage, NotReadable};
+use super::far;
 use super::{Controller, Effect, Input, Manager, Output, Recipient, asked};
 
 /// Number of the event type `reading` on Q-channels.
@@ -40,6 +41,8 @@ pub enum MemberOutput {
     Effect(Effect),
     /// Another host's message about a contract, or that it cannot be read.
     Contract(Name, Result<ContractMessage, NotReadable>),
+    /// Another host's message about its ECalls here or this host's ECalls there: the tail of [`far`].
+    Ecall(Name, Vec<u8>),
 }
 
 /// The source and sink of this host on one Q-channel.
@@ -71,6 +74,10 @@ pub struct Member {
     contract_channel: ChannelId,
     /// Messages about contracts that were not polled yet.
     contracts: VecDeque<(Name, Result<ContractMessage, NotReadable>)>,
+    /// [`far::channel`].
+    far_channel: ChannelId,
+    /// Messages about ECalls that were not polled yet.
+    ecalls: VecDeque<(Name, Vec<u8>)>,
     unsent: u64,
     unread: u64,
 }
@@ -81,7 +88,7 @@ impl Member {
         config.quality = quality_spec();
         let manager = Manager::new(config.host.clone());
         let node = Node::new(config, now);
-        let (outlets, own_sinks, taken, arrived) = Default::default();
+        let (outlets, own_sinks, taken, arrived, ecalls) = Default::default();
         Member {
             node,
             manager,
@@ -93,6 +100,8 @@ impl Member {
             taken,
             contract_channel: contracts::channel(),
             contracts: arrived,
+            far_channel: far::channel(),
+            ecalls,
             unsent: 0,
             unread: 0,
         }
@@ -138,6 +147,9 @@ impl Member {
         loop {
             if let Some((host, message)) = self.contracts.pop_front() {
                 return Some(MemberOutput::Contract(host, message));
+            }
+            if let Some((host, tail)) = self.ecalls.pop_front() {
+                return Some(MemberOutput::Ecall(host, tail));
             }
             match self.manager.poll() {
                 Some(Output::Tell(channel, to, event)) => self.tell(&channel, &to, &event),
@@ -209,6 +221,14 @@ impl Member {
         self.publish(&self.contract_channel.clone(), &Recipient::Host(to.clone()), &payload);
     }
 
+    /// Sends a message about ECalls, of at most [`far::MAX_TAIL`] bytes, to another host. It is lost, and counted, if
+    /// this host is not in the group [`far::group`].
+    pub fn tell_ecall(&mut self, to: &Name, tail: &[u8], now: Instant) {
+        self.now = now;
+        let payload = far::encode(tail, now);
+        self.publish(&self.far_channel.clone(), &Recipient::Host(to.clone()), &payload);
+    }
+
     /// When [`Member::wake`] must be called; it may change with every call.
     pub fn next_wakeup(&self) -> Option<Instant> {
         self.node.next_wakeup().into_iter().chain(self.manager.next_wakeup()).min()
@@ -251,9 +271,10 @@ impl Member {
         let mut taken = std::mem::take(&mut self.taken);
         // A sink that the access list has ended in the meantime has no events.
         while self.node.take(sink, &mut taken, self.now).unwrap_or(false) {
-            match taken.event().and_then(|event| read(&event, &self.contract_channel)) {
+            match taken.event().and_then(|event| read(&event, &self.contract_channel, &self.far_channel)) {
                 Some(Heard::Input(input)) => self.manage(input),
                 Some(Heard::Contract(host, message)) => self.contracts.push_back((host, message)),
+                Some(Heard::Ecall(host, tail)) => self.ecalls.push_back((host, tail)),
                 None => self.unread += 1,
             }
         }
@@ -369,10 +390,11 @@ fn submit(node: &mut Node, outlet: &Outlet, event: Submission<'_>, to: &Recipien
 enum Heard {
     Input(Input),
     Contract(Name, Result<ContractMessage, NotReadable>),
+    Ecall(Name, Vec<u8>),
 }
 
 /// Decodes an event of a Q-channel; `None`: it cannot be decoded.
-fn read(event: &Event<'_>, contracts: &ChannelId) -> Option<Heard> {
+fn read(event: &Event<'_>, contracts: &ChannelId, ecalls: &ChannelId) -> Option<Heard> {
     let (channel, host) = (event.channel.clone(), event.host.clone());
     let input = match event.event_type {
         READING => {
@@ -385,6 +407,10 @@ fn read(event: &Event<'_>, contracts: &ChannelId) -> Option<Heard> {
                 message => return Some(Heard::Contract(host, message)),
             }
         }
+        QUALITY if channel == *ecalls => match far::decode(event.payload) {
+            Some(tail) => return Some(Heard::Ecall(host, tail.to_vec())),
+            None => control(channel, host, event.payload),
+        },
         QUALITY => control(channel, host, event.payload),
         _ => None,
     };

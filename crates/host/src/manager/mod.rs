@@ -15,6 +15,7 @@ mod asked;
 pub mod contracts;
 mod controller;
 mod core;
+pub mod far;
 mod groups;
 mod lending;
 mod member;

@@ -125,6 +125,8 @@ impl PendingOutputs {
                 MemberOutput::Effect(Effect::Keep { .. } | Effect::LetGo { .. } | Effect::Taken { .. }) => {}
                 // The simulation of contracts has its own hosts: `crate::contracts`.
                 MemberOutput::Contract(..) => {}
+                // Simulated hosts have no ECalls.
+                MemberOutput::Ecall(..) => {}
             }
         }
     }

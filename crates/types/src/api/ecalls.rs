@@ -11,6 +11,7 @@
 //! | `PUT`, `GET`, `DELETE /v1/handlers/{name}` | [`HandlerRequest`] → [`HandlerInfo`] |
 //! | `POST /v1/subscriptions` | [`SubscriptionRequest`] → 201 [`SubscriptionInfo`] |
 //! | `GET /v1/subscriptions[/{id}]` | → [`SubscriptionInfo`] |
+//! | `POST /v1/deployments` | [`DeploymentRequest`] → list of [`DeploymentAnswer`] |
 //! | `PATCH /v1/subscriptions/{id}` | [`AttributeChange`] → [`SubscriptionInfo`] |
 //! | `DELETE /v1/subscriptions/{id}` | → 204 |
 //!
@@ -21,6 +22,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Problem;
+use crate::channel::Name;
 use crate::format::Format;
 pub use crate::memory::Layout;
 use crate::{Owner, Share};
@@ -44,6 +47,8 @@ pub enum Origin {
     Daemon,
     /// The process that registered the service.
     User,
+    /// The sources of a channel, on this host and on others. The service exists while it has subscriptions.
+    Channel,
 }
 
 /// A service that applications can subscribe to.
@@ -234,11 +239,17 @@ pub enum Step {
     MemoryUp,
     /// A real-time signal.
     Signal,
+    /// The event is submitted to a channel: it is redirected to this and other hosts (000 §3.4).
+    Channel,
 }
+
+/// The beginning of the name of a service whose events are those of a channel: `channel:NAME`.
+pub const CHANNEL_SERVICE: &str = "channel:";
 
 impl Step {
     /// All steps, in the default order.
-    pub const ALL: [Step; 5] = [Step::KThread, Step::KHandler, Step::KCode, Step::MemoryUp, Step::Signal];
+    pub const ALL: [Step; 6] =
+        [Step::KThread, Step::KHandler, Step::KCode, Step::MemoryUp, Step::Signal, Step::Channel];
 
     /// The name in JSON and on the command line.
     pub const fn name(self) -> &'static str {
@@ -248,6 +259,7 @@ impl Step {
             Step::KThread => "k_thread",
             Step::MemoryUp => "memory_up",
             Step::Signal => "signal",
+            Step::Channel => "channel",
         }
     }
 }
@@ -324,7 +336,11 @@ pub struct SubscriptionRequest {
     /// Write events into shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
-    /// The order of the steps named above; empty: thread, named handler, code, memory, signal.
+    /// The channel to which events are submitted. If it does not exist, it is created for the format of the events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub channel: Option<Name>,
+    /// The order of the steps named above; empty: thread, named handler, code, memory, signal, channel.
     pub order: Vec<Step>,
     /// An event is late this number of microseconds after it happened; 0: it is never late.
     pub deadline_us: u64,
@@ -380,6 +396,8 @@ pub struct SubscriptionCounters {
     pub memory: u64,
     /// Signals sent.
     pub signals: u64,
+    /// Events submitted to the channel.
+    pub channel: u64,
     /// Events dropped because `memory_up` was full.
     pub dropped_memory: u64,
     /// Events dropped on the way from the kernel to the daemon.
@@ -390,6 +408,9 @@ pub struct SubscriptionCounters {
     pub late: u64,
     /// Signals that the kernel refused, because the receiver has ended or has too many pending signals.
     pub dropped_signals: u64,
+    /// Events that the channel refused: a slow sink holds it up, the deadline has passed, or this host may no longer
+    /// send on it.
+    pub dropped_channel: u64,
     /// Events dropped because another CPU was in the handler for too long.
     pub contended: u64,
     /// Calls of its handlers, in the kernel and in the daemon. A chain in the kernel counts as one call.
@@ -419,6 +440,13 @@ pub struct SubscriptionInfo {
     pub service: String,
     /// The owner of the subscription.
     pub owner: Owner,
+    /// The host on which it runs, as that host described it in the last seconds; absent: this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub host: Option<Name>,
+    /// Who installed it from another host; absent: a user of this host. Then `owner` is a number that stands for that host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<Author>,
     /// The process that receives the events; 0: no particular process.
     pub process_id: i32,
     /// The subscription receives only events that concern this process.
@@ -439,6 +467,10 @@ pub struct SubscriptionInfo {
     /// The shared memory into which events are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
+    /// The channel to which events are submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub channel: Option<Name>,
     /// Attributes with their values, in the order of their numbers in `memory_down`.
     pub attributes: Vec<(String, i64)>,
     /// Most instructions that its handlers execute for one event.
@@ -456,6 +488,50 @@ pub struct SubscriptionInfo {
     pub counters: SubscriptionCounters,
     /// Time from the request to the complete installation, in microseconds.
     pub installed_in_us: u64,
+}
+
+/// The user of another host who installed a handler here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Author {
+    /// The host, which the network has authenticated.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    /// The number of the user there, as that host says.
+    pub uid: u32,
+}
+
+/// Installs the same subscription on several hosts: the thesis's remote deployment (000 §3.4).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct DeploymentRequest {
+    /// The hosts; this host may be one of them.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub hosts: Vec<Name>,
+    /// A group of channels: all hosts that have a member in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub group: Option<Name>,
+    /// On other hosts it may name a service of the kernel, handlers, attributes and a channel, and no process. Its lease
+    /// is a connection to this host's daemon.
+    pub subscription: SubscriptionRequest,
+}
+
+/// The answer of one host to a [`DeploymentRequest`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DeploymentAnswer {
+    /// The host.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub host: Name,
+    /// The subscription, with its number on the host that was asked to deploy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subscription: Option<SubscriptionInfo>,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Problem>,
 }
 
 /// Changes attributes of a subscription.

@@ -1,0 +1,158 @@
+//! Handlers of other hosts at services of this host.
+
+use qfabric_linux::clock;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{Author, SubscriptionId, SubscriptionInfo, SubscriptionRequest};
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Owner};
+
+use super::message::Body;
+use super::{LEASE, State};
+use crate::auth::Peer;
+use crate::ecalls::{Ecalls, drop_aside, problems};
+
+/// The handlers of other hosts run under the user ids from here on, one for each host. No user of a host has them.
+const FIRST_UID: u32 = 0xffff_0000;
+/// Largest number of hosts.
+const HOSTS: usize = 4_096;
+
+/// A handler of another host.
+pub(super) struct Guest {
+    pub id: SubscriptionId,
+    pub author: Author,
+    /// It ends then, unless it is renewed.
+    pub until: Instant,
+}
+
+impl State {
+    /// The user id of a host's handlers.
+    fn uid(&mut self, host: &Name) -> Option<u32> {
+        if let Some(uid) = self.uids.get(host) {
+            return Some(*uid);
+        }
+        let used: Vec<u32> = self.uids.values().copied().collect();
+        let free = (0..HOSTS as u32).map(|number| FIRST_UID + number).find(|uid| !used.contains(uid))?;
+        self.uids.insert(host.clone(), free);
+        Some(free)
+    }
+
+    /// Removes the guests for which `ends` holds.
+    fn take_guests(&mut self, ends: impl Fn(&(Name, u64), &Guest) -> bool) -> Vec<SubscriptionId> {
+        let keys: Vec<_> =
+            self.guests.iter().filter(|(key, guest)| ends(key, guest)).map(|(key, _)| key.clone()).collect();
+        keys.iter().filter_map(|key| self.guests.remove(key)).map(|guest| guest.id).collect()
+    }
+}
+
+impl Ecalls {
+    pub(super) fn install_for(&self, host: &Name, number: u64, uid: u32, request: SubscriptionRequest) {
+        let service = request.service.clone();
+        let answer = match self.try_install_for(host, number, uid, request) {
+            Ok(info) => Body::Installed(info.into()),
+            Err(problem) => {
+                let service: String = service.chars().filter(|c| qfabric_types::text::is_plain(*c)).take(64).collect();
+                tracing::info!(%host, uid, service, why = problem.message, "a handler of another host is refused");
+                Body::Refused(problem)
+            }
+        };
+        self.tell(host, number, answer);
+    }
+
+    fn try_install_for(
+        &self,
+        host: &Name,
+        number: u64,
+        uid: u32,
+        request: SubscriptionRequest,
+    ) -> Result<SubscriptionInfo, Problem> {
+        let known = self.far.state().guests.get(&(host.clone(), number)).map(|guest| guest.id);
+        if let Some(info) = known.and_then(|id| self.info_of(id)) {
+            // The message came twice.
+            return Ok(info);
+        }
+        let author = Author { host: host.clone(), uid };
+        if !self.config.lets_in(&author, &request.service) {
+            return Err(problems::not_for_host(&author, &request.service));
+        }
+        check_request(&request)?;
+        if let Some(channel) = &request.channel {
+            self.fabric()?.host_may_send(host, channel)?;
+        }
+        let uid = self.room_for(&author)?;
+        let peer = Peer { pid: 0, owner: Owner { uid, gid: uid } };
+        let info = self.subscribe_as(peer, request, Some(author.clone()))?;
+        let (uid, subscription, service) = (author.uid, info.id, &info.service);
+        tracing::info!(%host, uid, subscription, service, "a handler of another host is installed");
+        let guest = Guest { id: info.id, author, until: clock::now() + LEASE };
+        self.far.state().guests.insert((host.clone(), number), guest);
+        Ok(info)
+    }
+
+    /// The user id for the author's host, if the author has not too many handlers. The host as a whole is limited as a
+    /// user.
+    fn room_for(&self, author: &Author) -> Result<u32, Problem> {
+        let most = self.config.max_subscriptions_per_author;
+        let mut state = self.far.state();
+        let own = state.guests.values().filter(|guest| guest.author == *author).count();
+        if own >= most {
+            let what = format!("user {} of host {} has {own} handlers here", author.uid, author.host);
+            return Err(problems::limit(&what, most, "ecalls.max_subscriptions_per_author"));
+        }
+        state.uid(&author.host).ok_or_else(|| problems::limit("too many hosts have handlers here", HOSTS, "nothing"))
+    }
+
+    pub(super) fn renew_for(&self, host: &Name, number: u64) {
+        let id = self.far.state().guests.get_mut(&(host.clone(), number)).map(|guest| {
+            guest.until = clock::now() + LEASE;
+            guest.id
+        });
+        let answer = match id.and_then(|id| self.info_of(id)) {
+            Some(info) => Body::Installed(info.into()),
+            None => {
+                self.far.state().guests.remove(&(host.clone(), number));
+                Body::Ended { why: "it was removed on that host".to_owned() }
+            }
+        };
+        self.tell(host, number, answer);
+    }
+
+    pub(super) fn remove_for(&self, host: &Name, number: u64) {
+        let guest = self.far.state().guests.remove(&(host.clone(), number));
+        guest.into_iter().for_each(|guest| drop_aside(self.end_subscription(guest.id)));
+    }
+
+    pub(super) fn end_guests_of(&self, host: &Name) {
+        let ids = self.far.state().take_guests(|(of, _), _| of == host);
+        ids.into_iter().for_each(|id| drop_aside(self.end_subscription(id)));
+    }
+
+    pub(super) fn expire(&self, now: Instant) {
+        let ids = self.far.state().take_guests(|_, guest| guest.until <= now);
+        ids.into_iter().for_each(|id| drop_aside(self.end_subscription(id)));
+    }
+
+    fn info_of(&self, id: SubscriptionId) -> Option<SubscriptionInfo> {
+        let found = self.registry().subscriptions.get(&id).cloned();
+        found.map(|subscription| subscription.info())
+    }
+}
+
+/// A handler of another host concerns no process here: its events go to a channel, or are only counted.
+fn check_request(request: &SubscriptionRequest) -> Result<(), Problem> {
+    let named = [
+        ("lease", request.lease.is_some()),
+        ("process_id", request.process_id != 0),
+        ("only_pid", request.only_pid.is_some()),
+        ("signal", request.signal.is_some()),
+        ("memory_up", request.memory_up.is_some()),
+        ("favour", request.favour),
+        ("group", request.group.is_some()),
+    ];
+    match named.into_iter().find(|(_, is_named)| *is_named) {
+        Some((what, _)) => Err(problems::chain(
+            format!("a handler of another host has {what}, which concerns a process of its own host"),
+            "send the events to a channel, and subscribe to the channel on the other host",
+        )),
+        None => Ok(()),
+    }
+}

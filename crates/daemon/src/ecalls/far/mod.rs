@@ -1,0 +1,146 @@
+//! Handlers at services of other hosts (000 §3.4, remote handler deployment).
+//!
+//! ```text
+//! user ── deploy ──> this host ── Install ──> that host: rule of [[ecalls.host]], then as a local subscription
+//!                        │  <── Installed, Refused ──┘
+//!                        ├── Renew, every 2 s ──> state (Installed), or Ended
+//!                        └── Remove: the user, the user's connection, or the end of this daemon
+//! ```
+//! That host ends the subscription when this host is gone, and 10 s after the last `Renew`. All handlers of one host
+//! count as those of one user: its word about its users is not checked. `own` is the installing side, `guests` the other.
+//!
+//! Every message of another host is hostile: bounded, checked, and handled by one thread that is not the network's.
+
+mod guests;
+mod inbox;
+mod message;
+mod own;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use qfabric_linux::clock;
+use qfabric_sync::{Guard, Lock, contain, lock, rank};
+use qfabric_types::api::ecalls::SubscriptionId;
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos};
+
+use super::Ecalls;
+use crate::ending::Ending;
+use guests::Guest;
+pub(crate) use inbox::Inbox;
+use message::Body;
+pub(crate) use message::Message;
+use own::Deployed;
+
+/// Interval between two renewals.
+const RENEW_EVERY: Nanos = Nanos::from_millis(2_000);
+/// A subscription ends after this time without a renewal, and counts as ended after this time without an answer.
+const LEASE: Nanos = Nanos::from_millis(10_000);
+/// Longest time between two looks at what is due.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The handlers of this host's users on other hosts, and those of other hosts here.
+#[derive(Default)]
+pub(crate) struct Far {
+    pub inbox: Arc<Inbox>,
+    state: Lock<State, { rank::DEPLOYMENTS }>,
+}
+
+#[derive(Default)]
+struct State {
+    own: BTreeMap<SubscriptionId, Deployed>,
+    /// Requests that wait for the answer of the other host, by the host and the number of the deployment.
+    waiting: BTreeMap<(Name, u64), SyncSender<Body>>,
+    /// By host and by the number that the host chose.
+    guests: BTreeMap<(Name, u64), Guest>,
+    /// The user id under which the handlers of each host run.
+    uids: BTreeMap<Name, u32>,
+}
+
+impl Far {
+    fn state(&self) -> Guard<'_, State, { rank::DEPLOYMENTS }> {
+        lock(&self.state)
+    }
+}
+
+/// The thread that reads messages of other hosts and renews what this host has there; ends when dropped.
+pub(crate) struct FarThread {
+    inbox: Arc<Inbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FarThread {
+    pub(crate) fn start(ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<FarThread> {
+        let (inbox, ecalls) = (ecalls.far.inbox.clone(), ecalls.clone());
+        let thread = Some(ending.spawn("qf-ecalls-far", move || run(&ecalls))?);
+        Ok(FarThread { inbox, thread })
+    }
+}
+
+impl Drop for FarThread {
+    fn drop(&mut self) {
+        self.inbox.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic in the thread was logged by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(ecalls: &Ecalls) {
+    let (mut renew_at, mut lost) = (Instant::ZERO, 0);
+    loop {
+        let work = ecalls.far.inbox.next(LOOK);
+        if work.stops {
+            return;
+        }
+        for host in &work.gone {
+            ecalls.end_guests_of(host);
+            ecalls.host_gone(host);
+        }
+        if let Some((host, tail)) = work.message {
+            ecalls.hear(&host, &tail);
+        }
+        let now = clock::now();
+        if renew_at <= now {
+            renew_at = now + RENEW_EVERY;
+            ecalls.renew(now);
+            ecalls.expire(now);
+            let dropped = ecalls.far.inbox.dropped();
+            if std::mem::replace(&mut lost, dropped) != dropped {
+                tracing::warn!(dropped, "messages of other hosts about ECalls were dropped: too many waited");
+            }
+        }
+    }
+}
+
+impl Ecalls {
+    /// Handles a message of another host. A panic is a defect that this message triggers; the thread goes on.
+    fn hear(&self, host: &Name, tail: &[u8]) {
+        let Some(Message { number, body }) = Message::decode(tail) else {
+            return tracing::debug!(%host, bytes = tail.len(), "a message about ECalls cannot be read");
+        };
+        let handled = contain(|| match body {
+            Body::Install { uid, request } => self.install_for(host, number, uid, *request),
+            Body::Renew => self.renew_for(host, number),
+            Body::Remove => self.remove_for(host, number),
+            answer => self.answered(host, number, answer),
+        });
+        if let Err(message) = handled {
+            tracing::error!(%host, message, "the service panicked at a message about ECalls; please report this");
+        }
+    }
+
+    /// Sends a message to another host. False: it is too long.
+    fn tell(&self, host: &Name, number: u64, body: Body) -> bool {
+        let Some(tail) = (Message { number, body }).encode() else { return false };
+        if let Ok(fabric) = self.fabric() {
+            fabric.tell_ecall(host, &tail);
+        }
+        true
+    }
+}

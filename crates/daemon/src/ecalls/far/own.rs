@@ -1,0 +1,264 @@
+//! Handlers of this host's users at services of other hosts.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use qfabric_linux::clock;
+use qfabric_types::api::Problem;
+use qfabric_types::api::ecalls::{
+    DeploymentAnswer, DeploymentRequest, LeaseId, State as Activity, SubscriptionId, SubscriptionInfo,
+    SubscriptionRequest,
+};
+use qfabric_types::channel::Name;
+use qfabric_types::{Instant, Nanos, Owner};
+
+use super::LEASE;
+use super::message::Body;
+use crate::auth::Peer;
+use crate::ecalls::{Ecalls, problems};
+
+/// How long a caller waits for the other hosts.
+const PATIENCE: Nanos = Nanos::from_millis(3_000);
+/// Largest number of hosts of one request.
+const HOSTS: usize = 64;
+
+/// A handler on another host.
+pub(super) struct Deployed {
+    host: Name,
+    number: u64,
+    owner: Owner,
+    lease: Option<LeaseId>,
+    /// Its state as the other host described it last.
+    info: SubscriptionInfo,
+    heard_at: Instant,
+}
+
+impl Deployed {
+    fn is_over(&self) -> bool {
+        self.info.suspended && self.heard_at == Instant::NEVER
+    }
+
+    /// It exists no more; it stays in lists until it is removed, so that its user sees why.
+    fn end(&mut self, why: String) {
+        self.info.state = Activity::TakenOut { why };
+        self.info.suspended = true;
+        self.heard_at = Instant::NEVER;
+    }
+}
+
+/// A request whose answer is awaited.
+type Asked = (Name, u64, Receiver<Body>);
+
+/// A number that other hosts cannot guess, and that this host did not use before its last start.
+fn random() -> u64 {
+    RandomState::new().hash_one(clock::now().get())
+}
+
+impl Ecalls {
+    /// Installs the subscription on each host, and waits for their answers.
+    pub(crate) fn deploy(&self, peer: Peer, request: &DeploymentRequest) -> Result<Vec<DeploymentAnswer>, Problem> {
+        let fabric = self.fabric()?;
+        let (here, others) = fabric.targets(&request.hosts, request.group.as_ref())?;
+        if !others.is_empty() {
+            fabric.check_ecalls()?;
+        }
+        if others.len() > HOSTS {
+            return Err(problems::limit(&format!("{} hosts are named", others.len()), HOSTS, "nothing: ask twice"));
+        }
+        if let Some(lease) = request.subscription.lease {
+            self.registry().lease(lease, peer)?;
+        }
+        self.room_for_deployments(peer, others.len())?;
+        let mut answers = Vec::new();
+        if here {
+            let host = fabric.host_name().clone();
+            answers.push(answer(host, self.subscribe(peer, request.subscription.clone())));
+        }
+        let asked: Vec<_> = others.into_iter().map(|host| self.ask(peer, host, &request.subscription)).collect();
+        let until = clock::now() + PATIENCE;
+        answers.extend(asked.into_iter().map(|asked| match asked {
+            Ok(asked) => self.await_answer(peer, &request.subscription, asked, until),
+            Err(refused) => refused,
+        }));
+        Ok(answers)
+    }
+
+    fn room_for_deployments(&self, peer: Peer, more: usize) -> Result<(), Problem> {
+        let most = self.config.max_subscriptions_per_user;
+        let own = self.far.state().own.values().filter(|one| one.owner.uid == peer.owner.uid).count() + more;
+        match peer.owner.uid != 0 && own > most {
+            true => Err(problems::limit(
+                &format!("user {} would have {own} handlers on other hosts", peer.owner.uid),
+                most,
+                "ecalls.max_subscriptions_per_user",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn ask(&self, peer: Peer, host: Name, wanted: &SubscriptionRequest) -> Result<Asked, DeploymentAnswer> {
+        if !self.fabric().is_ok_and(|fabric| fabric.takes_ecalls(&host)) {
+            let refused = Err(problems::no_such_host(&host));
+            return Err(answer(host, refused));
+        }
+        let (number, (to, from)) = (random(), sync_channel(1));
+        self.far.state().waiting.insert((host.clone(), number), to);
+        let request = SubscriptionRequest { lease: None, ..wanted.clone() };
+        if self.tell(&host, number, Body::Install { uid: peer.owner.uid, request: request.into() }) {
+            return Ok((host, number, from));
+        }
+        self.far.state().waiting.remove(&(host.clone(), number));
+        Err(answer(host, Err(problems::chain("the text is too long for one message", "shorten it to about 12 KiB"))))
+    }
+
+    fn await_answer(
+        &self,
+        peer: Peer,
+        wanted: &SubscriptionRequest,
+        (host, number, from): Asked,
+        until: Instant,
+    ) -> DeploymentAnswer {
+        let left = Duration::from_nanos(until.since(clock::now()).get());
+        let said = from.recv_timeout(left);
+        self.far.state().waiting.remove(&(host.clone(), number));
+        let installed = match said {
+            Ok(Body::Installed(info)) => Ok(self.keep(peer, wanted, &host, number, *info)),
+            Ok(Body::Refused(problem)) => Err(problem),
+            _ => {
+                self.tell(&host, number, Body::Remove);
+                Err(problems::no_answer(&wanted.service, &format!("host {host} did not answer within {PATIENCE}")))
+            }
+        };
+        answer(host, installed)
+    }
+
+    /// Lists the handler here from now on.
+    fn keep(
+        &self,
+        peer: Peer,
+        wanted: &SubscriptionRequest,
+        host: &Name,
+        number: u64,
+        info: SubscriptionInfo,
+    ) -> SubscriptionInfo {
+        let id = self.registry().number();
+        let shown = SubscriptionInfo { id, service: wanted.service.clone(), ..info };
+        let (owner, lease) = (peer.owner, wanted.lease);
+        let mut one =
+            Deployed { host: host.clone(), number, owner, lease, info: shown.clone(), heard_at: clock::now() };
+        one.update(shown);
+        let info = one.info.clone();
+        self.far.state().own.insert(id, one);
+        let is_held = lease.is_none_or(|lease| self.registry().leases.contains_key(&lease));
+        if !is_held {
+            // The connection ended in the meantime.
+            self.undeploy_of_lease(lease);
+        }
+        info
+    }
+
+    /// An answer of another host to a request, or to a renewal.
+    pub(super) fn answered(&self, host: &Name, number: u64, said: Body) {
+        let mut state = self.far.state();
+        if let Some(asker) = state.waiting.get(&(host.clone(), number)) {
+            // Fails if the answer came twice.
+            let _ = asker.try_send(said);
+            return;
+        }
+        let known = state.own.values_mut().find(|one| one.number == number && one.host == *host);
+        match (known, said) {
+            (Some(one), Body::Installed(info)) if !one.is_over() => {
+                one.heard_at = clock::now();
+                one.update(*info);
+            }
+            (Some(one), Body::Ended { why }) => one.end(format!("host {host}: {why}")),
+            (None, Body::Installed(_)) => {
+                // Nobody waits for it any more.
+                drop(state);
+                self.tell(host, number, Body::Remove);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the other hosts to keep the handlers, and ends those of hosts that do not answer.
+    pub(super) fn renew(&self, now: Instant) {
+        let mut asked = Vec::new();
+        for one in self.far.state().own.values_mut().filter(|one| !one.is_over()) {
+            match one.heard_at + LEASE <= now {
+                true => one.end(format!("host {} did not answer for {LEASE}", one.host)),
+                false => asked.push((one.host.clone(), one.number)),
+            }
+        }
+        asked.into_iter().for_each(|(host, number)| _ = self.tell(&host, number, Body::Renew));
+    }
+
+    pub(super) fn host_gone(&self, host: &Name) {
+        let mut state = self.far.state();
+        let there = state.own.values_mut().filter(|one| one.host == *host && !one.is_over());
+        there.for_each(|one| one.end(format!("host {host} is gone")));
+    }
+
+    /// The user's handlers on other hosts.
+    pub(in crate::ecalls) fn deployed(&self, peer: Peer) -> Vec<SubscriptionInfo> {
+        let state = self.far.state();
+        state.own.values().filter(|one| peer.may_touch(one.owner)).map(|one| one.info.clone()).collect()
+    }
+
+    /// One of them; `None`: the number is not that of a handler on another host.
+    pub(in crate::ecalls) fn deployed_one(
+        &self,
+        peer: Peer,
+        id: SubscriptionId,
+    ) -> Option<Result<SubscriptionInfo, Problem>> {
+        let state = self.far.state();
+        let one = state.own.get(&id)?;
+        Some(match peer.may_touch(one.owner) {
+            true => Ok(one.info.clone()),
+            false => Err(problems::not_your_subscription(id, one.owner.uid, peer.owner.uid)),
+        })
+    }
+
+    /// Removes a handler on another host.
+    pub(in crate::ecalls) fn undeploy(&self, id: SubscriptionId) {
+        let one = self.far.state().own.remove(&id);
+        one.into_iter().for_each(|one| _ = self.tell(&one.host, one.number, Body::Remove));
+    }
+
+    /// Removes the handlers of a connection that has ended.
+    pub(in crate::ecalls) fn undeploy_of_lease(&self, lease: Option<LeaseId>) {
+        let of_lease = |(id, one): (&SubscriptionId, &Deployed)| (one.lease == lease && lease.is_some()).then_some(*id);
+        let ids: Vec<_> = self.far.state().own.iter().filter_map(of_lease).collect();
+        ids.into_iter().for_each(|id| self.undeploy(id));
+    }
+}
+
+impl Deployed {
+    /// The state as the other host describes it; what this host knows better stays.
+    fn update(&mut self, info: SubscriptionInfo) {
+        let Deployed { info: known, host, owner, lease, .. } = self;
+        self.info = SubscriptionInfo {
+            id: known.id,
+            service: std::mem::take(&mut known.service),
+            owner: *owner,
+            lease: *lease,
+            process_id: 0,
+            only_pid: None,
+            host: Some(host.clone()),
+            author: None,
+            group: None,
+            budget: None,
+            ..info
+        };
+    }
+}
+
+fn answer(host: Name, installed: Result<SubscriptionInfo, Problem>) -> DeploymentAnswer {
+    let (subscription, refused) = match installed {
+        Ok(info) => (Some(info), None),
+        Err(problem) => (None, Some(problem)),
+    };
+    DeploymentAnswer { host, subscription, refused }
+}
