@@ -110,8 +110,9 @@ pub(super) struct Args {
     /// created if it does not exist
     #[arg(long, value_name = "STEP", value_parser = last_step)]
     chain: Option<Name>,
-    /// Install the handler on this host instead, which must let you ([[ecalls.host]]); may be repeated. It may name a
-    /// service of the kernel, attributes and --chain, and no process. It ends when this host is gone
+    /// Install the handler on this host instead, which must let you (`[[ecalls.host]]` of its configuration); may be
+    /// repeated. It may name a service of the kernel, attributes and --chain, and no process. It ends when your host is
+    /// gone
     #[arg(long, value_name = "HOST")]
     host: Vec<Name>,
     /// Install the handler on all hosts that have a member in this group of channels
