@@ -72,7 +72,7 @@ impl Handed {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Taken {
     channel: Name,
-    rate_milli: i64,
+    pub(super) rate_milli: i64,
     /// None: no event was delivered.
     least_delay: Option<i64>,
     over: Nanos,

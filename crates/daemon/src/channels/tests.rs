@@ -409,7 +409,7 @@ fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
     let (source, sink) = (alice.source("video").unwrap(), alice.sink("video").unwrap());
     host.turn();
     let minute = Nanos::from_millis(60_000);
-    let rate = |minutes| host.fabric.reports.take(clock::now() + minute.saturating_mul(minutes), minute)[0].1;
+    let rate = |minutes| host.fabric.reports.take(clock::now() + minute.saturating_mul(minutes), minute)[0].rate_milli;
     (0..100).for_each(|number| assert_eq!(alice.submit(source, number), 1));
     host.turn();
     assert_eq!(rate(1), 0, "no event has been read");
