@@ -227,9 +227,10 @@ fn aim(roster: &Roster, event: &Submission<'_>, chosen: &mut Vec<bool>) -> usize
     // Only the host's own seats are compared: there may be thousands of others.
     chosen.resize(roster.seats.len(), false);
     let Some(span) = roster.of_host(name) else { return 0 };
-    for at in span.from..span.to {
-        let is_meant = sink.is_none_or(|sink| roster.seats[at].member.number == sink);
-        chosen[at] = is_meant && roster.types[at] & wanted != 0;
+    let seats = span.from..span.to;
+    let receivers = roster.seats[seats.clone()].iter().zip(&roster.types[seats.clone()]);
+    for (chosen, (seat, types)) in chosen[seats].iter_mut().zip(receivers) {
+        *chosen = sink.is_none_or(|sink| seat.member.number == sink) && types & wanted != 0;
     }
     filter::count(chosen)
 }

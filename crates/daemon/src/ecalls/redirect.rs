@@ -36,8 +36,9 @@ impl Ecalls {
     pub(super) fn service_of_channel(&self, peer: Peer, name: &str) -> Result<ServiceInfo, Problem> {
         let (fabric, (channel, event_type)) = (self.fabric()?, parts(name)?);
         fabric.may_join(peer, &channel)?;
-        if let Ok(info) = self.registry().service(name).map(|(id, service)| service.snapshot(id)) {
-            return Ok(info.info());
+        let known = self.registry().service(name).map(|(id, service)| service.snapshot(id));
+        if let Ok(known) = known {
+            return Ok(known.info());
         }
         let wake = self.hub.sources.wake().clone();
         let rung = self.redirects.get().map(|redirects| redirects.rung.clone()).unwrap_or_default();

@@ -126,9 +126,9 @@ impl Desk {
             },
             Err(refusal) => Err(refusal),
         };
-        let mut response = answered.unwrap_or_else(|(cause, problem)| {
+        let mut response = answered.unwrap_or_else(|Refusal { cause, problem }| {
             counts::refused(cause);
-            Refused::from(problem).into_response()
+            Refused::from(*problem).into_response()
         });
         if known.is_some() && response.headers().get(ETAG) == known.as_ref() {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -141,14 +141,14 @@ impl Desk {
     /// The user of the token, who then has a place for this connection.
     fn admit(&self, token: &str, seat: &SharedSeat) -> Result<Peer, Refusal> {
         let peer = self.web.admit(token, clock::now()).map_err(|problem| match problem.code.as_str() {
-            "no_token" => (Cause::Token, problem),
-            _ => (Cause::Limit, problem),
+            "no_token" => Refusal::new(Cause::Token, problem),
+            _ => Refusal::new(Cause::Limit, problem),
         })?;
         let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
         let is_seated = matches!(&*seat, Seat::User { uid, .. } if *uid == peer.owner.uid);
         if !is_seated {
             let uid = peer.owner.uid;
-            let none = || (Cause::Limit, problem::too_many_page_connections(uid));
+            let none = || Refusal::new(Cause::Limit, problem::too_many_page_connections(uid));
             *seat = Seat::User { uid, _place: self.places.try_take(peer).ok_or_else(none)? };
         }
         Ok(peer)

@@ -80,7 +80,7 @@ impl Ecalls {
         let until = clock::now() + PATIENCE;
         answers.extend(asked.into_iter().map(|asked| match asked {
             Ok(asked) => self.await_answer(peer, &request.subscription, asked, until),
-            Err(refused) => refused,
+            Err(refused) => *refused,
         }));
         Ok(answers)
     }
@@ -98,10 +98,10 @@ impl Ecalls {
         }
     }
 
-    fn ask(&self, peer: Peer, host: Name, wanted: &SubscriptionRequest) -> Result<Asked, DeploymentAnswer> {
+    fn ask(&self, peer: Peer, host: Name, wanted: &SubscriptionRequest) -> Result<Asked, Box<DeploymentAnswer>> {
         if !self.fabric().is_ok_and(|fabric| fabric.takes_ecalls(&host)) {
             let refused = Err(problems::no_such_host(&host));
-            return Err(answer(host, refused));
+            return Err(answer(host, refused).into());
         }
         let (number, (to, from)) = (random(), sync_channel(1));
         self.far.state().waiting.insert((host.clone(), number), to);
@@ -110,7 +110,8 @@ impl Ecalls {
             return Ok((host, number, from));
         }
         self.far.state().waiting.remove(&(host.clone(), number));
-        Err(answer(host, Err(problems::chain("the text is too long for one message", "shorten it to about 12 KiB"))))
+        let refused = problems::chain("the text is too long for one message", "shorten it to about 12 KiB");
+        Err(answer(host, Err(refused)).into())
     }
 
     fn await_answer(
