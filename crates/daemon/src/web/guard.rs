@@ -37,29 +37,39 @@ pub(super) enum Cause {
     Limit,
 }
 
-pub(super) type Refusal = (Cause, Problem);
+impl Cause {
+    pub(super) fn of(problem: &Problem) -> Cause {
+        match problem.code.as_str() {
+            "no_such_method" => Cause::Method,
+            "no_such_path" => Cause::Path,
+            "foreign_page" => Cause::Origin,
+            "no_token" => Cause::Token,
+            _ => Cause::Limit,
+        }
+    }
+}
 
 /// What `request` wants, or why it is refused.
-pub(super) fn judge<B>(request: &Request<B>) -> Result<Target<'_>, Refusal> {
+pub(super) fn judge<B>(request: &Request<B>) -> Result<Target<'_>, Problem> {
     let (headers, path) = (request.headers(), request.uri().path());
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err((Cause::Method, problem::no_such_method(request.method().as_str(), path)));
+        return Err(problem::no_such_method(request.method().as_str(), path));
     }
     let host = text(headers, &HOST).filter(|host| is_local_name(host));
     let Some(host) = host else {
-        return Err((Cause::Origin, problem::foreign_page("the request names this machine in another way")));
+        return Err(problem::foreign_page("the request names this machine in another way"));
     };
     if let Some(asset) = assets::find(path) {
         return Ok(Target::File(asset));
     }
     if !is_readable(path) {
-        return Err((Cause::Path, problem::no_such_path(path)));
+        return Err(problem::no_such_path(path));
     }
     if !is_from_own_page(headers, host) {
-        return Err((Cause::Origin, problem::foreign_page("a page of another site sent the request")));
+        return Err(problem::foreign_page("a page of another site sent the request"));
     }
     let token = text(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    token.map(Target::Data).ok_or_else(|| (Cause::Token, problem::no_page_token()))
+    token.map(Target::Data).ok_or_else(problem::no_page_token)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -102,9 +112,9 @@ mod tests {
         match judge(&request.body(()).unwrap()) {
             Ok(Target::File(asset)) => Ok(asset.path.to_owned()),
             Ok(Target::Data(token)) => Ok(format!("token {token}")),
-            Err((cause, problem)) => {
+            Err(problem) => {
                 assert!(!problem.next_step.is_empty());
-                Err(cause)
+                Err(Cause::of(&problem))
             }
         }
     }

@@ -22,11 +22,12 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use qfabric_linux::clock;
+use qfabric_types::api::Problem;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::guard::{Cause, Refusal, Target, judge};
+use super::guard::{Cause, Target, judge};
 use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
 use crate::api::{Place, Places, bounded};
@@ -126,8 +127,8 @@ impl Desk {
             },
             Err(refusal) => Err(refusal),
         };
-        let mut response = answered.unwrap_or_else(|(cause, problem)| {
-            counts::refused(cause);
+        let mut response = answered.unwrap_or_else(|problem| {
+            counts::refused(Cause::of(&problem));
             Refused::from(problem).into_response()
         });
         if known.is_some() && response.headers().get(ETAG) == known.as_ref() {
@@ -139,16 +140,13 @@ impl Desk {
     }
 
     /// The user of the token, who then has a place for this connection.
-    fn admit(&self, token: &str, seat: &SharedSeat) -> Result<Peer, Refusal> {
-        let peer = self.web.admit(token, clock::now()).map_err(|problem| match problem.code.as_str() {
-            "no_token" => (Cause::Token, problem),
-            _ => (Cause::Limit, problem),
-        })?;
+    fn admit(&self, token: &str, seat: &SharedSeat) -> Result<Peer, Problem> {
+        let peer = self.web.admit(token, clock::now())?;
         let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
         let is_seated = matches!(&*seat, Seat::User { uid, .. } if *uid == peer.owner.uid);
         if !is_seated {
             let uid = peer.owner.uid;
-            let none = || (Cause::Limit, problem::too_many_page_connections(uid));
+            let none = || problem::too_many_page_connections(uid);
             *seat = Seat::User { uid, _place: self.places.try_take(peer).ok_or_else(none)? };
         }
         Ok(peer)
