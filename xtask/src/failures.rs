@@ -80,6 +80,7 @@ struct Output {
 enum Section {
     BeforePanic,
     Panic,
+    Backtrace,
 }
 
 impl Output {
@@ -110,6 +111,9 @@ impl Section {
         if line.trim().is_empty() || line.starts_with("note: run with") {
             return;
         }
+        if line == "stack backtrace:" {
+            *self = Self::Backtrace;
+        }
         if line.starts_with("thread '") && line.contains("panicked at") {
             lines.truncate(1);
             *self = Self::Panic;
@@ -118,6 +122,7 @@ impl Section {
             Self::BeforePanic => lines.truncate(1),
             Self::Panic if lines.len() > OF_ONE_TEST => return,
             Self::Panic => {}
+            Self::Backtrace => return,
         }
         lines.push(short(line));
     }
@@ -142,7 +147,9 @@ thread 'b' (12) panicked at src/lib.rs:3:5:
 assertion `left == right` failed
   left: 1
  right: 2
-note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+stack backtrace:
+   0: std::panicking
+note: run with `RUST_BACKTRACE=full` for a verbose backtrace
 
 ---- c stdout ----
 Error: \"first\"

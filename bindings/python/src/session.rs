@@ -98,6 +98,17 @@ fn kept(mut session: Session, late: LatePolicy) -> u64 {
 }
 
 impl NativeSession {
+    /// The request to the daemon runs without the interpreter; the session stays in the table of this thread.
+    fn open(
+        py: Python<'_>,
+        skips_late: bool,
+        start: impl FnOnce() -> PyResult<Session> + Send,
+    ) -> PyResult<NativeSession> {
+        let late = if skips_late { LatePolicy::Skip } else { LatePolicy::CatchUp };
+        let key = py.detach(|| start().map(|session| kept(session, late)))?;
+        Ok(NativeSession { thread: std::thread::current().id(), key })
+    }
+
     fn with<A>(&self, act: impl FnOnce(&mut Session) -> A) -> PyResult<A> {
         if self.thread != std::thread::current().id() {
             return Err(PyRuntimeError::new_err("the session belongs to another thread; use it where it was made"));
@@ -173,10 +184,7 @@ impl NativeSession {
         }
         .settled();
         let claim: Option<Claim> = claim.map(str::parse).transpose().map_err(value_error)?;
-        let late = if skip_late { LatePolicy::Skip } else { LatePolicy::CatchUp };
-        // The request to the daemon runs without the interpreter; the session stays in the table of this thread.
-        let key = py.detach(|| start(contract, alone, claim, socket).map(|session| kept(session, late)))?;
-        Ok(NativeSession { thread: std::thread::current().id(), key })
+        Self::open(py, skip_late, || start(contract, alone, claim, socket))
     }
 
     /// Begins the current job, with its foresight. For the first job, `release`, in ns of the monotonic clock, is the
