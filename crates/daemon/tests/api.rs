@@ -78,6 +78,17 @@ fn a_path_whose_escapes_are_no_text_is_refused_by_a_problem() {
     }
 }
 
+/// The end of an empty body that the daemon did not wait for once met a closed socket.
+#[test]
+fn a_call_without_a_body_always_gets_its_answer() {
+    let _lock = live_lock();
+    let (_service, client) = service(quiet());
+    for call in 0..200 {
+        let refused = client.save_energy(qfabric_types::AppId(4_711)).unwrap_err();
+        assert!(matches!(refused, qfabric_client::ClientError::Refused(_)), "call {call}: {refused}");
+    }
+}
+
 #[test]
 fn bytes_that_are_not_http_close_only_their_connection() {
     let _lock = live_lock();

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
@@ -359,6 +359,8 @@ pub(crate) async fn save_energy(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
     Path(id): Path<String>,
+    // The body is empty, but it is read: a client that has not sent its end would not receive the answer.
+    _: Bytes,
 ) -> Answer<Json<EnergySaving>> {
     let app = numbered(&id)?;
     let owner = context.requests.ask(|reply| Command::Show { app, reply }).await?.owner;
