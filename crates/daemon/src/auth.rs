@@ -8,6 +8,7 @@
 //! no matter which user requested the contract, and counts against that user's maximum.
 
 use std::io;
+use std::ops::Range;
 
 use qfabric_linux::{threads, watch};
 use qfabric_types::api::{ApplicationScope, Problem};
@@ -15,6 +16,9 @@ use qfabric_types::{Owner, ThreadId};
 use rustix::net::sockopt::socket_peercred;
 
 use crate::problem;
+
+/// Handlers of other hosts run under these user ids, one for each host. No process of this host is served as one of them.
+pub(crate) const USERS_OF_HOSTS: Range<u32> = 0xffff_0000..0xffff_1000;
 
 /// The process at the other end of a socket, as the kernel recorded it when the process connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +28,18 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Reads the credentials of a connected Unix socket.
+    /// Reads the credentials of a connected Unix socket. An error also if they are those of handlers of other hosts.
     pub(crate) fn of(socket: impl std::os::fd::AsFd) -> io::Result<Peer> {
         let credentials = socket_peercred(socket)?;
         let owner = Owner { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() };
-        Ok(Peer { pid: credentials.pid.as_raw_nonzero().get(), owner })
+        Peer { pid: credentials.pid.as_raw_nonzero().get(), owner }.of_this_host()
+    }
+
+    fn of_this_host(self) -> io::Result<Peer> {
+        match USERS_OF_HOSTS.contains(&self.owner.uid) {
+            true => Err(io::Error::other(format!("user {} stands for another host", self.owner.uid))),
+            false => Ok(self),
+        }
     }
 
     /// Whether the peer may change settings of the whole host: root and the user that the service runs as may.
@@ -153,6 +164,13 @@ mod tests {
         assert_eq!(users.owner(), Owner { uid: 1000, gid: 44 });
         assert!(users.belong_to(peer(1000)) && users.belong_to(peer(0)) && !users.belong_to(peer(1001)));
         assert_eq!(users.groups, [100, 44, 100, 27, 1000]);
+    }
+
+    #[test]
+    fn no_process_of_this_host_is_served_as_another_host() {
+        let (first, last) = (USERS_OF_HOSTS.start, USERS_OF_HOSTS.end - 1);
+        assert!([first, last].into_iter().all(|uid| peer(uid).of_this_host().is_err()));
+        assert!([0, 1000, first - 1, last + 1].into_iter().all(|uid| peer(uid).of_this_host().is_ok()));
     }
 
     #[test]

@@ -41,7 +41,13 @@ pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
         let permit = places.wait().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                let Ok(peer) = Peer::of(&stream) else { continue };
+                let peer = match Peer::of(&stream) {
+                    Ok(peer) => peer,
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection to {socket} is closed");
+                        continue;
+                    }
+                };
                 match places.take(permit, peer) {
                     Ok(place) => drop(tokio::spawn(serve(stream, peer, place))),
                     Err(problem) => refuse(&stream, problem),

@@ -8,13 +8,8 @@ use qfabric_types::{Instant, Owner};
 
 use super::message::Body;
 use super::{LEASE, State};
-use crate::auth::Peer;
+use crate::auth::{Peer, USERS_OF_HOSTS};
 use crate::ecalls::{Ecalls, drop_aside, problems};
-
-/// The handlers of other hosts run under the user ids from here on, one for each host. No user of a host has them.
-const FIRST_UID: u32 = 0xffff_0000;
-/// Largest number of hosts.
-const HOSTS: usize = 4_096;
 
 /// A handler of another host.
 pub(super) struct Guest {
@@ -31,7 +26,7 @@ impl State {
             return Some(*uid);
         }
         let used: Vec<u32> = self.uids.values().copied().collect();
-        let free = (0..HOSTS as u32).map(|number| FIRST_UID + number).find(|uid| !used.contains(uid))?;
+        let free = USERS_OF_HOSTS.into_iter().find(|uid| !used.contains(uid))?;
         self.uids.insert(host.clone(), free);
         Some(free)
     }
@@ -98,7 +93,9 @@ impl Ecalls {
             let what = format!("user {} of host {} has {own} handlers here", author.uid, author.host);
             return Err(problems::limit(&what, most, "ecalls.max_subscriptions_per_author"));
         }
-        state.uid(&author.host).ok_or_else(|| problems::limit("too many hosts have handlers here", HOSTS, "nothing"))
+        state
+            .uid(&author.host)
+            .ok_or_else(|| problems::limit("too many hosts have handlers here", USERS_OF_HOSTS.len(), "nothing"))
     }
 
     pub(super) fn renew_for(&self, host: &Name, number: u64) {
