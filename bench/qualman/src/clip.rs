@@ -20,6 +20,7 @@ pub(crate) const NOISY: Clip = Clip {
              -threads 1 -c:v mpeg2video -g 12 -bf 2 -b_strategy 0 -sc_threshold 1000000000 -q:v 3",
 };
 /// For the link: an elementary stream.
+#[cfg(feature = "hosts")]
 pub(crate) const SENT: Clip = Clip {
     name: "qualman-1080p-q10.m2v",
     recipe: "-v error -nostdin -y -f lavfi -i testsrc2=size=1920x1080:rate=10:duration=4.8,format=yuv420p \

@@ -6,6 +6,7 @@ mod profile;
 mod show;
 mod stream;
 
+#[cfg(feature = "metp")]
 pub(crate) use profile::file as delay_profile;
 
 use clap::Subcommand;
