@@ -19,6 +19,7 @@ use qfabric_types::monitor::{AttributeId, HOST, Reading};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
+use super::sink_rates::{FRESH, SinkRates};
 use super::{LEAST_DELAY, MISSES, RATE, SENT};
 
 /// Name of the attribute for the level of a dimension of a ladder.
@@ -35,10 +36,6 @@ const PRESSURE: &str = "cpu.pressure";
 
 /// Time between two looks at the rates.
 const LOOK: Nanos = Nanos::from_millis(1_000);
-/// A report older than this no longer counts: the sink has closed, or its host is away.
-const FRESH: Nanos = Nanos::from_millis(3_000);
-/// Limit of the sinks; reports of further hosts are ignored.
-const MOST_SINKS: usize = 1_024;
 /// A rate seen at a rung predicts the rate there for this time.
 const REMEMBERED: Nanos = Nanos::from_millis(60_000);
 
@@ -46,8 +43,7 @@ const REMEMBERED: Nanos = Nanos::from_millis(60_000);
 pub struct Adapt {
     channel: ChannelId,
     ladder: Ladder,
-    /// The last rate of each sink, in events per second, with its time.
-    sinks: BTreeMap<Name, (f64, Instant)>,
+    sinks: SinkRates,
     /// The delays at the sinks, which show that a link has recovered.
     relief: Relief<Name>,
     look: Option<Instant>,
@@ -60,24 +56,15 @@ pub struct Adapt {
 impl Adapt {
     /// For the sources here on the data channel of this Q-channel.
     pub fn new(channel: &ChannelId, ladder: Ladder) -> Self {
-        let (sinks, seen) = (BTreeMap::new(), BTreeMap::new());
+        let (sinks, seen) = (SinkRates::default(), BTreeMap::new());
         let (channel, relief) = (channel.clone(), Relief::new(ladder.terms().period()));
         Adapt { channel, ladder, sinks, relief, look: None, seen, reasons: None, begun: false }
     }
 
     fn reported(&mut self, host: &Name, reading: &Reading, now: Instant) {
-        if self.sinks.len() >= MOST_SINKS && !self.sinks.contains_key(host) {
-            return;
+        if self.sinks.reported(host, reading, now) {
+            self.look.get_or_insert(now + LOOK);
         }
-        self.sinks.insert(host.clone(), (reading.value.max(0) as f64 / 1e3, now));
-        self.look.get_or_insert(now + LOOK);
-    }
-
-    /// The sink in the middle, ordered by rate; the lower one of two.
-    fn median(&self) -> Option<(&Name, f64)> {
-        let mut all: Vec<(&Name, f64)> = self.sinks.iter().map(|(host, (rate, _))| (host, *rate)).collect();
-        all.sort_by(|a, b| a.1.total_cmp(&b.1));
-        all.get(all.len().checked_sub(1)? / 2).copied()
     }
 
     /// Sends the levels that differ from those of another rung; `None`: all.
@@ -153,8 +140,8 @@ impl Adapt {
     }
 
     fn look_at_rates(&mut self, view: &View<'_>, decisions: &mut Decisions) {
-        self.sinks.retain(|_, (_, at)| view.now.since(*at) <= FRESH);
-        let Some((sink, rate)) = self.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
+        self.sinks.keep_fresh(view.now);
+        let Some((sink, rate)) = self.sinks.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
         self.seen.insert(self.ladder.rung(), (rate, view.now));
         let is_relieved = self.relief.is_there(view.now) && self.ladder.relieve(view.now);
         let Some(step) = self.ladder.on_rate(rate, view.now) else { return };
@@ -200,7 +187,7 @@ impl Controller for Adapt {
                 self.relief.on_delay(&change.host, reading.value as f64, view.now);
             }
             ChangeKind::HostGone => {
-                self.sinks.remove(&change.host);
+                self.sinks.forget(&change.host);
                 self.relief.forget(&change.host);
             }
             _ => {}
@@ -236,20 +223,24 @@ mod tests {
         manager
     }
 
+    /// A sink's report of its rate, in events per second.
+    fn reading(rate: f64, at: Instant) -> Reading {
+        Reading {
+            attribute: AttributeId::of(RATE),
+            application: HOST,
+            value: (rate * 1e3) as i64,
+            at,
+            over: Nanos::from_millis(500),
+            cause: Cause::Poll,
+            unit: Unit::Count,
+        }
+    }
+
     /// One second with a report from each sink; the decided levels.
     fn second(manager: &mut Manager, channel: &ChannelId, at: u64, rates: &[(&str, f64)]) -> Vec<i64> {
         let now = Instant::new(at * 1_000_000_000);
         for (host, rate) in rates {
-            let reading = Reading {
-                attribute: AttributeId::of(RATE),
-                application: HOST,
-                value: (rate * 1e3) as i64,
-                at: now,
-                over: Nanos::from_millis(500),
-                cause: Cause::Poll,
-                unit: Unit::Count,
-            };
-            manager.handle(Input::Reading(Some(channel.clone()), host.parse().unwrap(), reading), now);
+            manager.handle(Input::Reading(Some(channel.clone()), host.parse().unwrap(), reading(*rate, now)), now);
         }
         while let Some(due) = manager.next_wakeup().filter(|due| *due <= now + LOOK) {
             manager.handle(Input::Wake, due);
@@ -287,7 +278,7 @@ mod tests {
         let dimensions = vec![Dimension::new("quality", &[80, 60, 40])];
         let mut adapt = Adapt::new(&channel, Ladder::new(dimensions, Terms::new(20.0)).unwrap());
         let (host, readings) = ("a".parse().unwrap(), super::super::super::Readings::new(1));
-        adapt.sinks.insert("b".parse().unwrap(), (12.0, Instant::ZERO));
+        adapt.sinks.reported(&"b".parse().unwrap(), &reading(12.0, Instant::ZERO), Instant::ZERO);
         adapt.woken(&View { host: &host, now: Instant::new(1_000_000_000), readings: &readings }, &mut Vec::new());
         let reasons = adapt.explanation().unwrap();
         assert_eq!(reasons.cause, "12.0/s of 20.0/s at b, the median of 1 sinks");

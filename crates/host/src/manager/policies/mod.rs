@@ -11,6 +11,7 @@ mod integrated;
 mod media;
 mod relay;
 mod roles;
+mod sink_rates;
 mod spread;
 mod sync;
 mod tokens;

@@ -6,10 +6,7 @@
 //! ```
 //! Source: thesis §5.1.3, Figure 34.
 
-use std::collections::BTreeMap;
-
 use qfabric_control::adapt::tokens::{Facts, Terms, TokenLaw};
-use qfabric_types::Nanos;
 use qfabric_types::api::net::{StreamAttribute, StreamId};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, Reading};
@@ -18,11 +15,8 @@ use qfabric_types::{BitRate, Instant};
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
 use super::RATE;
 use super::cpu::LOOK;
+use super::sink_rates::{FRESH, SinkRates};
 
-/// A report older than this no longer counts.
-const FRESH: Nanos = Nanos::from_millis(3_000);
-/// Limit of the sinks; reports of further hosts are ignored.
-const MOST_SINKS: usize = 1_024;
 /// What the policy reads of its stream.
 const READ: [StreamAttribute; 4] =
     [StreamAttribute::Rate, StreamAttribute::Sent, StreamAttribute::Waiting, StreamAttribute::Dropped];
@@ -34,8 +28,7 @@ pub struct Tokens {
     /// The identities of [`READ`], in that order.
     attributes: [AttributeId; 4],
     law: TokenLaw,
-    /// The last rate of each sink, in events per second, with its time.
-    sinks: BTreeMap<Name, (f64, Instant)>,
+    sinks: SinkRates,
     look: Option<Instant>,
     reasons: Option<Reasons>,
 }
@@ -44,25 +37,17 @@ impl Tokens {
     /// For a stream on an interface of this host, which carries the data channel of this Q-channel.
     pub fn new(channel: &ChannelId, (interface, stream): (&str, StreamId), terms: Terms) -> Tokens {
         let attributes = READ.map(|attribute| attribute.id(interface, stream));
-        let (law, sinks) = (TokenLaw::new(terms), BTreeMap::new());
+        let (law, sinks) = (TokenLaw::new(terms), SinkRates::default());
         Tokens { channel: channel.clone(), attributes, law, sinks, look: None, reasons: None }
     }
 
     fn reported(&mut self, host: &Name, reading: &Reading, now: Instant) {
-        if self.sinks.len() < MOST_SINKS || self.sinks.contains_key(host) {
-            self.sinks.insert(host.clone(), (reading.value.max(0) as f64 / 1e3, now));
+        if self.sinks.reported(host, reading, now) {
             self.look.get_or_insert(now + LOOK);
         }
     }
 
-    /// The rate of the sink in the middle; the lower one of two.
-    fn median(&self) -> Option<(&Name, f64)> {
-        let mut all: Vec<(&Name, f64)> = self.sinks.iter().map(|(host, (rate, _))| (host, *rate)).collect();
-        all.sort_by(|a, b| a.1.total_cmp(&b.1));
-        all.get(all.len().checked_sub(1)? / 2).copied()
-    }
-
-    /// What is known of the stream; none: the stream does not report, or does not exist.
+    /// The facts of the stream. `None`: it does not report, or does not exist.
     fn facts(&self, achieved: f64, view: &View<'_>) -> Option<Facts> {
         let value = |attribute: AttributeId| {
             let reading = view.latest(view.host, attribute, HOST)?;
@@ -92,15 +77,15 @@ impl Controller for Tokens {
             {
                 self.reported(&change.host, reading, view.now);
             }
-            ChangeKind::HostGone => drop(self.sinks.remove(&change.host)),
+            ChangeKind::HostGone => self.sinks.forget(&change.host),
             _ => {}
         }
     }
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
-        self.sinks.retain(|_, (_, at)| view.now.since(*at) <= FRESH);
+        self.sinks.keep_fresh(view.now);
         self.look = (!self.sinks.is_empty()).then(|| view.now + LOOK);
-        let Some((sink, achieved)) = self.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
+        let Some((sink, achieved)) = self.sinks.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
         let Some(facts) = self.facts(achieved, view) else { return };
         let Some(rate) = self.law.on_report(&facts, view.now) else { return };
         let [attribute, ..] = self.attributes;
@@ -126,6 +111,7 @@ impl Controller for Tokens {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::Nanos;
     use qfabric_types::monitor::{Cause, Unit};
 
     use super::super::super::{Effect, Input, Manager, Output};
