@@ -26,6 +26,12 @@ pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
+/// Logs a failed accept of the named socket, and pauses.
+pub(crate) async fn after_failure(error: &io::Error, socket: &str) {
+    tracing::warn!(%error, "cannot accept a connection to {socket}; raise LimitNOFILE if this repeats");
+    tokio::time::sleep(PAUSE).await;
+}
+
 /// Accepts the connections of a socket until dropped, at most `places` at once. Each is served in a task of its own; one
 /// without a place is refused. `socket` is the name for the log.
 pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
@@ -53,10 +59,7 @@ pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
                     Err(problem) => refuse(&stream, problem),
                 }
             }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to {socket}; raise LimitNOFILE if this repeats");
-                tokio::time::sleep(PAUSE).await;
-            }
+            Err(error) => after_failure(&error, socket).await,
         }
     }
 }

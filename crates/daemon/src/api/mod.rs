@@ -13,7 +13,7 @@ mod server;
 mod sockets;
 mod tcp;
 
-pub(crate) use accept::{Place, Places, accept_each, refused as refused_connections};
+pub(crate) use accept::{Place, Places, accept_each, after_failure, refused as refused_connections};
 pub(crate) use leases::serve_rings;
 pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::{bounded, serve_http};

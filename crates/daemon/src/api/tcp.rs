@@ -21,6 +21,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use super::accept::after_failure;
 use super::answers::Refused;
 use super::server::bounded;
 use crate::auth::is_same_secret;
@@ -29,8 +30,6 @@ use crate::web::is_local_name;
 
 /// Connections at the same time; further ones wait.
 const CONNECTIONS: usize = 16;
-/// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// The listening socket of the metrics, and the token that requests need.
 pub(crate) struct MetricsSocket {
@@ -53,10 +52,7 @@ pub(crate) async fn serve_metrics(socket: MetricsSocket, router: Router, timeout
                     drop(place);
                 });
             }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to metrics.listen; raise LimitNOFILE if this repeats");
-                tokio::time::sleep(PAUSE).await;
-            }
+            Err(error) => after_failure(&error, "metrics.listen").await,
         }
     }
 }

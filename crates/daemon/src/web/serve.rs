@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::guard::{Cause, Refusal, Target, judge};
 use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
-use crate::api::{Place, Places, bounded};
+use crate::api::{Place, Places, after_failure, bounded};
 use crate::auth::Peer;
 use crate::problem;
 
@@ -39,8 +39,6 @@ const USERS: usize = 64;
 const STRANGERS: usize = 32;
 /// Time in which a connection must show a token.
 const STRANGER_TIME: Duration = Duration::from_secs(10);
-/// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Longest answer of the API that is passed on, in bytes; the API's own limits of applications and channels keep
 /// answers shorter.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -72,10 +70,7 @@ pub(crate) async fn serve_web(
                 // The connection closes without an answer: it has not sent a request yet.
                 Err(_) => counts::refused(Cause::Limit),
             },
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to web.listen; raise LimitNOFILE if this repeats");
-                tokio::time::sleep(PAUSE).await;
-            }
+            Err(error) => after_failure(&error, "web.listen").await,
         }
     }
 }
