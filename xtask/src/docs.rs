@@ -42,6 +42,22 @@ mod tests {
         assert!(missing.is_empty(), "the page names files that do not exist: {missing:?}");
     }
 
+    #[test]
+    fn the_list_of_design_pages_has_every_page_with_its_title() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/design");
+        let list = fs::read_to_string(folder.join("README.md")).unwrap();
+        let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let pages: Vec<_> = files.filter(|name| name.starts_with(|first: char| first.is_ascii_digit())).collect();
+        let entry = |name: &String| {
+            let page = fs::read_to_string(folder.join(name)).unwrap();
+            let title = page.lines().next().and_then(|first| first.strip_prefix("# ")).expect("a title");
+            format!("* [{title}]({name})")
+        };
+        let missing: Vec<_> = pages.iter().map(entry).filter(|entry| !list.lines().any(|line| line == entry)).collect();
+        assert!(missing.is_empty(), "docs/design/README.md lacks these lines: {missing:#?}");
+        assert_eq!(list.matches("\n* [").count(), pages.len(), "docs/design/README.md lists pages that do not exist");
+    }
+
     /// A page shows a change that a reader applies. The test also passes if one of the changes is already applied.
     #[test]
     fn the_first_changes_of_the_guide_apply_to_this_code() {
