@@ -56,7 +56,15 @@ fn a_host_that_says_it_has_sent_as_many_as_can_be_counted_does_not_stop_this_one
     let source = world.with(&hosts[0], |node, now| node.source_subscribe(&channel(), SourceSpec::default(), now));
     let source = source.expect("a source");
     for from in [1_u64, 2] {
-        let to = [&here.to_le_bytes()[..], &9_u32.to_le_bytes(), &from.to_le_bytes(), &[0, 1, b'v', 1, 0]].concat();
+        // `h1` was the first host that `h0` met.
+        let to = [
+            &here.to_le_bytes()[..],
+            &1_u64.to_le_bytes(),
+            &9_u32.to_le_bytes(),
+            &from.to_le_bytes(),
+            &[0, 1, b'v', 1, 0],
+        ]
+        .concat();
         let marked = [&sink.0.to_le_bytes()[..], &from.to_le_bytes(), &u64::MAX.to_le_bytes()].concat();
         arrive(&mut world, &hosts, &[begin(6, there), to, marked].concat());
     }

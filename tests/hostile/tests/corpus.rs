@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use qfabric_channel::PROTOCOL;
 use qfabric_hostile::TARGETS;
 
 /// Largest total size of the inputs in the repository; `make fuzz ARGS=--keep` chooses them.
@@ -31,6 +32,16 @@ fn the_properties_hold_for_all_stored_inputs() {
             (target.check)(&fs::read(file).expect("an input"));
         }
     }
+}
+
+/// A frame of another version is refused at its first byte, so such inputs check nothing. See `examples/seeds.rs`.
+#[test]
+fn stored_frames_are_of_the_present_version() {
+    // After version and kind comes the incarnation of the tests' hosts.
+    let is_frame = |bytes: &[u8]| bytes[0] == PROTOCOL && bytes[2..] == [7, 0, 0, 0, 1, 0, 0, 0];
+    let has_frame = |file: &PathBuf| fs::read(file).expect("an input").windows(10).any(is_frame);
+    let count = files(&root().join("channel_frame")).iter().filter(|file| has_frame(file)).count();
+    assert!(count >= 50, "{count} inputs have a frame of version {PROTOCOL}; store seeds of it");
 }
 
 #[test]

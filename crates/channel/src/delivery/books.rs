@@ -81,14 +81,17 @@ impl Delivery {
             });
             let seats = seats.collect::<Vec<_>>();
             let links = &mut self.links;
-            let link = links.get_mut(&*span.host).filter(|_| source.waiting > 0);
+            let link = links.get_mut(&*span.host);
+            let meeting = link.as_ref().map_or(0, |link| link.meeting);
+            let link = link.filter(|_| source.waiting > 0);
             let mut way = link.map(|link| link.way_mut(lane)).filter(|way| way.pipe.has(number));
             if way.is_some() && behind == Behind::Later {
                 continue;
             }
             for portion in seats.chunks(PORTION) {
                 let (to, channel_id) = (span.incarnation, (*channel.id).clone());
-                let mark = Mark { to, source: number, last: source.last, channel: channel_id, sinks: portion.to_vec() };
+                let (last, sinks) = (source.last, portion.to_vec());
+                let mark = Mark { to, meeting, source: number, last, channel: channel_id, sinks };
                 let write = |frame: &mut Vec<u8>| mark.write(&mut begin(frame, Kind::Mark, incarnation));
                 match &mut way {
                     None if lane == Lane::Control && exit.bundles.concern(wait.slack) => {
@@ -106,7 +109,7 @@ impl Delivery {
         }
     }
 
-    /// A source's host has sent a mark.
+    /// A source's host has sent a mark of the current meeting.
     pub(crate) fn marked(&mut self, from: &Name, mark: &Mark, config: &Config, exit: &mut Exit) {
         if mark.to != exit.incarnation() {
             return;
@@ -148,12 +151,12 @@ impl Delivery {
         }
         let last = inbound.marked;
         for portion in reported.chunks(PORTION) {
-            let report = Report { to: link.incarnation, source, last, sinks: portion.to_vec() };
+            let report = Report { to: link.incarnation, meeting: link.meeting, source, last, sinks: portion.to_vec() };
             exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Report, |writer| report.write(writer));
         }
     }
 
-    /// A sinks' host has sent a report.
+    /// A sinks' host has sent a report of the current meeting.
     pub(crate) fn reported(&mut self, from: &Name, report: &Report, now: Instant, exit: &mut Exit) {
         if report.to != exit.incarnation() {
             return;

@@ -21,6 +21,8 @@ pub(crate) struct Link {
     /// A value of its own for each incarnation and each meeting: events in queues point to the one they came with.
     pub name: Arc<Name>,
     pub incarnation: u64,
+    /// The host's number of its meeting with this one; 0: it has not told one.
+    pub meeting: u64,
     /// The host's sources that have welcomed sinks here.
     pub inbound: BTreeMap<u32, Inbound>,
     pub clock: Clock,
@@ -138,8 +140,8 @@ impl Inbound {
 impl Link {
     pub(super) fn new(name: &Name, incarnation: u64) -> Link {
         let ways = [Lane::Data, Lane::Bulk].map(Way::new);
-        let (inbound, clock) = Default::default();
-        Link { name: Arc::new(name.clone()), incarnation, inbound, clock, ways }
+        let (meeting, inbound, clock) = Default::default();
+        Link { name: Arc::new(name.clone()), incarnation, meeting, inbound, clock, ways }
     }
 
     /// The state of a lane. The control lane has none; for it this returns the data lane's.
@@ -158,7 +160,7 @@ impl Link {
     /// An incarnation of the host ends or another one begins. Returns the entries of its sources, and the sources whose
     /// events waited for the host. The clock's difference stays.
     pub(super) fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
-        self.name = Arc::new((*self.name).clone());
+        (self.name, self.meeting) = (Arc::new((*self.name).clone()), 0);
         let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
         let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
         (std::mem::take(&mut self.inbound), waited.collect())

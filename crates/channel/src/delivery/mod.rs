@@ -67,6 +67,13 @@ impl Delivery {
         self.gone_out(waited);
     }
 
+    /// A host has told its number of the meeting: accounts are of this meeting from now on.
+    pub(crate) fn meet(&mut self, host: &Name, meeting: u64) {
+        if let Some(link) = self.links.get_mut(host) {
+            link.meeting = meeting;
+        }
+    }
+
     /// A host is gone.
     pub(crate) fn part(&mut self, host: &Name) {
         if let Some(mut link) = self.links.remove(host) {

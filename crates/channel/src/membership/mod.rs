@@ -90,6 +90,11 @@ impl Membership {
         self.neighbours.get(from).is_some_and(|there| there.has_met() && part.meeting > there.theirs)
     }
 
+    /// Whether `number` is this host's number of its present meeting with the host.
+    pub(crate) fn is_meeting(&self, host: &Name, number: u64) -> bool {
+        self.neighbours.get(host).is_some_and(|there| there.meeting == number)
+    }
+
     /// This host begins a meeting of its own with a host that has lost it.
     pub(crate) fn meet_again(&mut self, host: &Name, now: Instant, exit: &mut Exit) {
         let meeting = self.next_meeting();

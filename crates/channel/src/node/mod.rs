@@ -162,8 +162,18 @@ impl Node {
             }
             Kind::Ask => members.answer(from, now, exit),
             Kind::Digest => members.learn_digest(from, &wire::Digest::read(reader)?, now, exit),
-            Kind::Mark => delivery.marked(from, &wire::Mark::read(reader)?, config, exit),
-            Kind::Report => delivery.reported(from, &wire::Report::read(reader)?, now, exit),
+            Kind::Mark => {
+                let mark = wire::Mark::read(reader)?;
+                if members.is_meeting(from, mark.meeting) {
+                    delivery.marked(from, &mark, config, exit);
+                }
+            }
+            Kind::Report => {
+                let report = wire::Report::read(reader)?;
+                if members.is_meeting(from, report.meeting) {
+                    delivery.reported(from, &report, now, exit);
+                }
+            }
             Kind::Ping => delivery.pinged(from, wire::Ping::read(reader)?.t0, now, exit),
             Kind::Pong => delivery.answered(from, &wire::Pong::read(reader)?, now, exit),
             Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?),
@@ -180,6 +190,7 @@ impl Node {
         if !self.members.learn_meeting(from, &part) {
             return;
         }
+        self.delivery.meet(from, part.meeting);
         self.exit.learn_abilities(from, part.abilities);
         if part.part == 0 {
             self.members.confirm(from, now, &mut self.exit);

@@ -314,6 +314,12 @@ impl Run {
         counts.map(|counts| counts.queued).sum()
     }
 
+    /// Number of events that the sinks know to be lost.
+    pub fn lost_at_sinks(&self) -> u64 {
+        let counts = self.sinks.iter().filter_map(|(host, sink)| self.world.node(host).sink_counts(*sink).ok());
+        counts.map(|counts| counts.lost).sum()
+    }
+
     /// Checks the accounts; returns the number of events that were sent according to the sinks.
     pub fn books_balance(&self) -> u64 {
         let mut sent = 0;

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! Digest:  version u64                                                    the version of the sender's record
-//! Mark:    to u64 | source u32 | last u64 | channel | n × (sink u32, from u64, sent u64)
-//! Report:  to u64 | source u32 | last u64 | n × (sink u32, from u64, 5 × u64)
+//! Mark:    to u64 | meeting u64 | source u32 | last u64 | channel | n × (sink u32, from u64, sent u64)
+//! Report:  to u64 | meeting u64 | source u32 | last u64 | n × (sink u32, from u64, 5 × u64)
 //!          the five: delivered, filtered, dropped, late, lost
 //! Ping:    t0 u64            Pong:  t0 u64 | t1 u64                        nanoseconds of each host's own clock
 //! ```
-//! `to` is the receiver's incarnation: numbers of sources and sinks are valid within one incarnation of a host.
+//! `to` is the receiver's incarnation: numbers of sources and sinks are valid within one incarnation of a host. `meeting`
+//! is the receiver's number of the meeting that the account belongs to: a frame of an earlier meeting may arrive late.
 
 use qfabric_types::channel::ChannelId;
 
@@ -24,6 +25,7 @@ pub(crate) struct Digest {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub to: u64,
+    pub meeting: u64,
     pub source: u32,
     /// The number of the source's last event.
     pub last: u64,
@@ -43,6 +45,7 @@ pub(crate) struct Marked {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub to: u64,
+    pub meeting: u64,
     pub source: u32,
     /// The last event of the latest mark.
     pub last: u64,
@@ -77,6 +80,7 @@ impl Digest {
 impl Mark {
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.to);
+        writer.u64(self.meeting);
         writer.u32(self.source);
         writer.u64(self.last);
         writer.channel(&self.channel);
@@ -90,6 +94,7 @@ impl Mark {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Mark, Malformed> {
         Ok(Mark {
             to: reader.u64()?,
+            meeting: reader.u64()?,
             source: reader.u32()?,
             last: reader.u64()?,
             channel: reader.channel()?,
@@ -103,6 +108,7 @@ impl Mark {
 impl Report {
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.to);
+        writer.u64(self.meeting);
         writer.u32(self.source);
         writer.u64(self.last);
         writer.list(self.sinks.iter(), |writer, reported| {
@@ -117,6 +123,7 @@ impl Report {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Report, Malformed> {
         Ok(Report {
             to: reader.u64()?,
+            meeting: reader.u64()?,
             source: reader.u32()?,
             last: reader.u64()?,
             sinks: reader.list(Limits::MEMBERS, |reader| {

@@ -26,7 +26,7 @@ pub(crate) use fragment::Fragment;
 pub(crate) use order::{Answer, Shipped};
 
 /// Version of the protocol; hosts with different versions cannot talk to each other.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 /// Bytes before a frame's body.
 pub(crate) const PREFIX: usize = 10;
 

@@ -98,10 +98,10 @@ fn frames_of_changes() -> Vec<Vec<u8>> {
 
 fn frames_of_counts() -> Vec<Vec<u8>> {
     let marked = Marked { sink: 4, from: 5, sent: 6 };
-    let mark = Mark { to: 1, source: 2, last: 3, channel: channel(), sinks: vec![marked] };
+    let mark = Mark { to: 1, meeting: 8, source: 2, last: 3, channel: channel(), sinks: vec![marked] };
     let fates = Fates { delivered: 6, filtered: 7, dropped: 8, late: 9 };
     let reported = Reported { sink: 4, from: 5, fates, lost: 10 };
-    let report = Report { to: 1, source: 2, last: 3, sinks: vec![reported] };
+    let report = Report { to: 1, meeting: 8, source: 2, last: 3, sinks: vec![reported] };
     vec![frame(Kind::Mark, |writer| mark.write(writer)), frame(Kind::Report, |writer| report.write(writer))]
 }
 
@@ -173,6 +173,7 @@ fn a_lie_about_a_length_takes_no_memory() {
     let mut frame = Vec::new();
     let mut writer = begin(&mut frame, Kind::Report, 77);
     writer.u64(1);
+    writer.u64(8);
     writer.u32(2);
     writer.u64(3);
     writer.u16(u16::MAX);
