@@ -32,6 +32,7 @@ use crate::{dispatcher, threads};
 
 mod file;
 pub mod own;
+pub mod users;
 
 pub(crate) use file::check_file;
 use file::{check_file_of, open_held, options, whole_text, write_line};

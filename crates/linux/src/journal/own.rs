@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use qfabric_types::ThreadId;
 
-use super::{JournalError, Restored, io_error};
+use super::{JournalError, Restored, io_error, users};
 use crate::files;
 use crate::memory_groups;
 use crate::power;
@@ -63,8 +63,18 @@ impl Drop for OwnFolder {
 
 /// Folders below `run` whose process has ended; empty if `run` has no such folder.
 pub fn stale(run: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    stale_of(run, rustix::process::geteuid().as_raw())
+}
+
+/// Like [`stale`], for the folder of another user. The folders above belong to this user, too.
+pub(super) fn stale_of(run: &Path, uid: u32) -> Result<Vec<PathBuf>, JournalError> {
     let journals = run.join(FOLDER);
-    match check(&journals, rustix::process::geteuid().as_raw()) {
+    if uid != rustix::process::geteuid().as_raw() {
+        for folder in [run.parent().unwrap_or(run), run] {
+            users::check_folder(folder, uid).map_err(|e| io_error(folder, e))?;
+        }
+    }
+    match check(&journals, uid) {
         Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     }
