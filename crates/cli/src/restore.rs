@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use qfabric_daemon::Config;
 use qfabric_linux::books;
-use qfabric_linux::journal::{self, JournalError, Restored, own};
+use qfabric_linux::journal::{self, JournalError, Restored, own, users};
 use qfabric_linux::power;
 use rustix::net::sockopt;
 
@@ -54,6 +54,10 @@ pub(crate) fn run(args: Args) -> Outcome {
     let asked_for = args.directory.is_some();
     let directories = directories(args.directory)?;
     directories.iter().for_each(|directory| report.restore(directory));
+    if !asked_for && rustix::process::geteuid().is_root() {
+        let found = users::restore_stale_of_users(Path::new(users::USERS));
+        found.into_iter().for_each(|(path, restored)| report.add_of_user(path, restored));
+    }
     report.sum.settings += books::repair_after_crash();
     report.refuse_held(asked_for);
     if args.json {
@@ -121,6 +125,20 @@ impl Report {
         let groups = qfabric_linux::memory_groups::restore(directory);
         self.sum.settings += groups.settings;
         self.sum.failed.extend(groups.failed);
+    }
+
+    /// What a user's journal asks for and root refuses is printed, and does not change the exit code: any user could
+    /// write such a journal.
+    fn add_of_user(&mut self, path: PathBuf, restored: Result<Restored, JournalError>) {
+        match restored {
+            Ok(mut restored) => {
+                for failure in std::mem::take(&mut restored.failed) {
+                    eprintln!("qfabric: {}: not restored: {failure}", path.display());
+                }
+                self.add(path, Ok(restored));
+            }
+            Err(error) => eprintln!("qfabric: {error}"),
+        }
     }
 
     fn add(&mut self, path: PathBuf, restored: Result<Restored, JournalError>) {

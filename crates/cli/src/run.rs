@@ -127,7 +127,11 @@ pub(crate) fn run(args: Args) -> Outcome {
             let running = program.go()?;
             if running.ended_within(milliseconds(after))? {
                 eprintln!("qfabric: the program ended within {after}, before it was reserved");
-                return running.reap();
+                let code = running.reap()?;
+                if let Some(path) = &args.report {
+                    output::write_json(path, &[Row::of_unreserved(&request.contract)])?;
+                }
+                return Ok(code);
             }
             (running, admit()?)
         }
@@ -139,7 +143,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         save_energy(&service.client, admitted.id, args.quiet);
     }
     let (code, last, left) = follow(running, &service.client, admitted, args.quiet)?;
-    if let (Some(policy), false) = (left, code == Done(0) || args.after.is_some()) {
+    if let Some(policy) = left.filter(|_| args.after.is_none() && may_be_own_scheduling(code, &service.client)) {
         eprintln!("{}", own_scheduling(&args.command, code, policy));
     }
     if let Some(path) = &args.report {
@@ -240,6 +244,16 @@ fn follow(
     Ok((program.reap()?, last, chosen))
 }
 
+/// True if a program with this exit code may have failed because of its reservation. A signal ended it, or it obeyed
+/// one, if the code is above 128 (130: Ctrl-C). Only under SCHED_DEADLINE a thread cannot return to its former policy.
+fn may_be_own_scheduling(code: Done, client: &Client) -> bool {
+    failed_by_itself(code) && client.status().is_ok_and(|status| status.mechanism == MechanismName::Deadline.name())
+}
+
+fn failed_by_itself(code: Done) -> bool {
+    (1..=128).contains(&code.0)
+}
+
 /// Explains why a program that sets its own scheduling may have failed. Programs that test whether they may use
 /// real-time scheduling (rt-tests) switch to SCHED_FIFO and back to their former policy. The kernel accepts
 /// SCHED_DEADLINE only from `sched_setattr`, so the way back fails under a reservation.
@@ -297,6 +311,11 @@ impl Row {
     pub(crate) fn of(application: &Application) -> Row {
         let quality = Quality { policy: application.contract.name.clone(), ..application.quality.clone() };
         Row { quality, server: application.server }
+    }
+
+    /// The row of a program that ended before it was reserved: no jobs were counted.
+    fn of_unreserved(contract: &Contract) -> Row {
+        Row { quality: Quality { policy: contract.name.clone(), ..Quality::default() }, server: None }
     }
 }
 
@@ -366,6 +385,11 @@ mod tests {
         assert_eq!(keys.join(" "), promised);
         app.server = Some(ServerCounts { served: 99, ..ServerCounts::default() });
         assert_eq!(serde_json::to_value(Row::of(&app)).unwrap()["server"]["served"], 99);
+    }
+
+    #[test]
+    fn a_program_that_a_signal_ended_did_not_fail_by_its_reservation() {
+        assert_eq!([0, 1, 128, 130, 143].map(|code| failed_by_itself(Done(code))), [false, true, true, false, false]);
     }
 
     #[test]

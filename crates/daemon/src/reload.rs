@@ -5,6 +5,8 @@
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
 //! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
 //! | `joint` | caps hold for new contracts and upgrades; users lose names that are now reserved for others |
+//! | `contracts`, `control.jobs_per_look`, `control.lease_grace` | applied; the rule holds for new contracts |
+//! | `log.filter` | applied, unless the command line or `QFABRIC_LOG` sets the filter |
 //! | `net.links` | links are opened, changed and closed; rates never fall below the promises |
 //! | all others | applied at the next start; the log names the sections that differ |
 //!
@@ -17,9 +19,10 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 
 use crate::channels::Channels;
-use crate::config::{Config, InvalidConfig};
+use crate::config::{Config, Control, InvalidConfig};
 use crate::contracts::Contracts;
-use crate::control::Requests;
+use crate::control::{Bounds, Requests};
+use crate::logging;
 use crate::net::Net;
 use crate::notify;
 
@@ -65,16 +68,23 @@ impl Reload {
             Ok(new) => new,
             Err(error) => return tracing::error!(%error, "SIGHUP: invalid configuration; the old one stays in force"),
         };
-        self.limits(&new, requests).await;
-        reload_access(channels.clone()).await;
-        reload_links(net.clone(), &new).await;
+        let mut refused = self.limits(&new, requests).await;
+        refused.extend(reload_access(channels.clone()).await);
+        refused.extend(reload_links(net.clone(), &new).await);
         if let Err(problem) = contracts.configure(new.joint.clone()).await {
             tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old [joint] stays in force");
+            refused.push("joint".to_owned());
         }
-        for section in self.next_start(&new) {
+        refused.extend(self.bounds(&new, requests));
+        refused.extend(self.log_filter(&new));
+        let next_start = self.next_start(&new);
+        for section in &next_start {
             tracing::warn!(section, "SIGHUP: this section has changed; restart the service to apply the change");
         }
-        tracing::info!("SIGHUP: configuration applied");
+        match (refused.is_empty(), next_start.is_empty()) {
+            (true, true) => tracing::info!("{}", outcome(&refused, &next_start)),
+            _ => tracing::warn!("{}", outcome(&refused, &next_start)),
+        }
     }
 
     /// Reads in a worker thread, because the file may be on a file system that does not answer.
@@ -89,16 +99,43 @@ impl Reload {
         Some(new)
     }
 
-    /// Applies the limits even if the file is unchanged, because the API may have set others.
-    async fn limits(&mut self, new: &Config, requests: &Requests) {
-        match requests.set_limits(new.host_limits()).await {
-            Ok(_) => (self.running.limits, self.running.memory) = (new.limits.clone(), new.memory.clone()),
-            Err(problem) => tracing::error!(
-                why = problem.message,
-                next = problem.next_step,
-                "SIGHUP: the old limits stay in force; correct the sections [limits] and [memory] and send SIGHUP again"
-            ),
+    /// Applies the limits even if the file is unchanged, because the API may have set others. Returns the sections that
+    /// were refused.
+    async fn limits(&mut self, new: &Config, requests: &Requests) -> Vec<String> {
+        let Err(problem) = requests.set_limits(new.host_limits()).await else {
+            (self.running.limits, self.running.memory) = (new.limits.clone(), new.memory.clone());
+            return Vec::new();
+        };
+        tracing::error!(
+            why = problem.message,
+            next = problem.next_step,
+            "SIGHUP: the old limits stay in force; correct the sections [limits] and [memory] and send SIGHUP again"
+        );
+        vec!["limits".to_owned(), "memory".to_owned()]
+    }
+
+    fn bounds(&mut self, new: &Config, requests: &Requests) -> Option<String> {
+        if let Err(problem) = requests.set_bounds(Bounds::of(new)) {
+            let (why, next) = (problem.message, problem.next_step);
+            tracing::error!(why, next, "SIGHUP: [contracts] stays as it is; send SIGHUP again");
+            return Some("contracts".to_owned());
         }
+        let Control { jobs_per_look, lease_grace, .. } = new.control;
+        (self.running.control.jobs_per_look, self.running.control.lease_grace) = (jobs_per_look, lease_grace);
+        self.running.contracts = new.contracts.clone();
+        None
+    }
+
+    fn log_filter(&mut self, new: &Config) -> Option<String> {
+        if self.running.log.filter == new.log.filter {
+            return None;
+        }
+        if let Err(why) = logging::set_filter(&new.log) {
+            tracing::error!(why, "SIGHUP: the old log filter stays in force; correct log.filter and send SIGHUP again");
+            return Some("log.filter".to_owned());
+        }
+        self.running.log.filter.clone_from(&new.log.filter);
+        None
     }
 
     /// Sections that differ from the configuration in force.
@@ -121,21 +158,32 @@ impl Reload {
     }
 }
 
-/// Does nothing on a host without channels or without an access list.
-async fn reload_access(channels: Arc<Channels>) {
-    let Some(outcome) = tokio::task::spawn_blocking(move || channels.reload_access()).await.ok().flatten() else {
-        return;
-    };
-    if let Err(problem) = outcome {
-        tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old access list stays in force");
+/// The last message about a reload: everything is applied, or what is not.
+fn outcome(refused: &[String], next_start: &[&str]) -> String {
+    let mut text = "SIGHUP: configuration applied".to_owned();
+    if !refused.is_empty() {
+        text += &format!(", but not {}, which stays as it was", refused.join(", "));
     }
+    if !next_start.is_empty() {
+        text += &format!("; at the next start: {}", next_start.join(", "));
+    }
+    text
 }
 
-/// Applies `[net.links]` even if the section is unchanged, because the API may have set other limits.
-async fn reload_links(net: Arc<Net>, new: &Config) {
+/// Does nothing on a host without channels or without an access list. Returns the name of a refused access list.
+async fn reload_access(channels: Arc<Channels>) -> Option<String> {
+    let outcome = tokio::task::spawn_blocking(move || channels.reload_access()).await.ok().flatten()?;
+    let problem = outcome.err()?;
+    tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old access list stays in force");
+    Some("the access list".to_owned())
+}
+
+/// Applies `[net.links]` even if the section is unchanged, because the API may have set other limits. Returns the
+/// sections that were refused.
+async fn reload_links(net: Arc<Net>, new: &Config) -> Vec<String> {
     let links = new.net.requests();
     let refused = tokio::task::spawn_blocking(move || net.reload(links)).await.unwrap_or_default();
-    for (interface, problem) in refused {
+    for (interface, problem) in &refused {
         tracing::error!(
             %interface,
             why = problem.message,
@@ -143,11 +191,23 @@ async fn reload_links(net: Arc<Net>, new: &Config) {
             "SIGHUP: the link stays as it is; SIGHUP tries again"
         );
     }
+    refused.into_iter().map(|(interface, _)| format!("net.links.{interface}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_message_names_everything_that_is_not_applied() {
+        assert_eq!(outcome(&[], &[]), "SIGHUP: configuration applied");
+        let refused = ["limits".to_owned(), "net.links.eth0".to_owned()];
+        assert_eq!(
+            outcome(&refused, &["api", "log"]),
+            "SIGHUP: configuration applied, but not limits, net.links.eth0, which stays as it was; at the next start: \
+             api, log"
+        );
+    }
 
     #[tokio::test]
     async fn sections_that_need_a_restart_are_named() {
@@ -155,7 +215,7 @@ mod tests {
         let reload = Reload { read: Some(Box::new(|| Ok(Config::default()))), running: Config::default(), hangups };
         let mut new = Config::default();
         assert!(reload.next_start(&new).is_empty());
-        (new.api.mode, new.control.jobs_per_look) = (0o600, 7);
+        (new.api.mode, new.control.lock_memory) = (0o600, !new.control.lock_memory);
         assert_eq!(reload.next_start(&new), ["api", "control"]);
     }
 }

@@ -207,6 +207,10 @@ fn restore_stale(config: &Config) {
             Err(error) => tracing::error!(%error, "cannot read the journals of killed services; run `qfabric restore`"),
         }
     }
+    if rustix::process::geteuid().is_root() {
+        let found = journal::users::restore_stale_of_users(Path::new(journal::users::USERS));
+        found.into_iter().for_each(|(path, restored)| log_stale(&path, restored));
+    }
 }
 
 fn log_stale(path: &Path, restored: Result<Restored, JournalError>) {

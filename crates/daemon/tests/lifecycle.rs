@@ -10,7 +10,7 @@ use qfabric_daemon::{Config, DaemonError, Embedded};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::live_lock;
 use qfabric_types::api::{ApplicationRequest, ApplicationScope, HostLimits};
-use qfabric_types::{JobSource, ThreadId};
+use qfabric_types::{JobSource, Reclaiming, ThreadId};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
@@ -106,6 +106,36 @@ fn a_hangup_changes_who_consents_to_joint_contracts() {
     hang_up();
     eventually("the default is the old one", is_declined);
     assert!(client.joint_contract(&kept).is_ok(), "contracts in force stay");
+    kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
+    assert!(process.wait());
+}
+
+#[test]
+fn a_hangup_changes_the_rule_for_contracts() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("daemon.toml");
+    let configure = |rule: &str| {
+        std::fs::write(&file, format!("[limits]\ncapacity = 0.6\n[contracts]\nreclaim = \"{rule}\"\n")).unwrap();
+    };
+    configure("never");
+    let environment = [("FOLDER", folder.path().to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
+    let mut process = role("a_daemon_with_a_file", None, &environment);
+    let socket = folder.path().join("qfabric.sock");
+    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
+    let client = Client::connect_to(&socket).unwrap();
+    let worker = Process::shell("sleep 600");
+    let given = || {
+        let request =
+            ApplicationRequest { pid: worker.pid(), covers: ApplicationScope::Program, contract: contract("app", 40) };
+        let admitted = client.admit(&request).unwrap();
+        client.release(admitted.id).unwrap();
+        admitted.contract.reclaiming
+    };
+    assert_eq!(given(), Reclaiming::Hard);
+    configure("always");
+    kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::HUP).unwrap();
+    eventually("the new rule holds", || given() == Reclaiming::Grub);
     kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
     assert!(process.wait());
 }

@@ -12,13 +12,11 @@
 //! never made.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qfabric_sync::assert_may_block;
 use qfabric_types::{Nanos, ThreadId};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -32,7 +30,12 @@ use crate::release;
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{dispatcher, threads};
 
+mod file;
 pub mod own;
+pub mod users;
+
+pub(crate) use file::check_file;
+use file::{check_file_of, open_held, options, whole_text, write_line};
 
 /// Name of the file in the run folder.
 pub const FILE: &str = "journal.jsonl";
@@ -55,7 +58,17 @@ pub struct Journal {
     features: Vec<Switched>,
     knobs: BTreeMap<Knob, String>,
     clamped: BTreeMap<i32, Clamped>,
+    /// Threads of a former service that are not put back yet. They stay listed until a `restore` puts them back.
+    inherited: Inherited,
     lines_added: usize,
+    /// Length of the file in bytes, without a record that was written only in part.
+    length: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inherited {
+    threads: BTreeMap<i32, Touched>,
+    dispatched: BTreeMap<i32, Dispatched>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,9 +78,6 @@ pub enum JournalError {
     Io { path: PathBuf, source: io::Error },
     #[error("journal {path} belongs to a running service; stop that service first")]
     Held { path: PathBuf },
-    /// A former service left changes that must be undone first.
-    #[error("journal {path} lists changes that a former service did not undo; run `qfabric restore` first")]
-    Unsettled { path: PathBuf },
     /// This program would not write such content.
     #[error("journal {path}, line {line}: {why}; nothing was changed; inspect the file and remove it")]
     Invalid {
@@ -163,22 +173,29 @@ enum Record {
 }
 
 impl Journal {
-    /// Opens or creates the journal of a run folder and locks it until it is dropped. Fails if changes of an earlier
-    /// service are not yet undone by [`restore`].
+    /// Opens or creates the journal of a run folder and locks it until it is dropped. Changes of an earlier service
+    /// that [`restore`] could not undo stay listed: this service keeps their former values, and a later `restore` tries
+    /// again.
     pub fn open(dir: &Path) -> Result<Journal, JournalError> {
         let path = dir.join(FILE);
         let file = open_held(&path, true)?.ok_or_else(|| io_error(&path, io::ErrorKind::NotFound.into()))?;
-        if let Some(left) = read(&path, &file)?
-            && left.is_pending()
-        {
-            return Err(JournalError::Unsettled { path });
-        }
-        file.set_len(0).map_err(|e| io_error(&path, e))?;
-        let line = Vec::with_capacity(1_024);
-        let (threads, dispatched, features) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let (knobs, clamped) = (BTreeMap::new(), BTreeMap::new());
-        let mut journal = Journal { path, file, line, threads, dispatched, features, knobs, clamped, lines_added: 0 };
-        journal.append(&Record::Boot(release::boot_id()))?;
+        let mut left = read(&path, &file)?.unwrap_or_default();
+        left.drop_undone();
+        let Unrestored { threads, dispatched, features, knobs, clamped } = left;
+        let mut journal = Journal {
+            path,
+            file,
+            line: Vec::with_capacity(1_024),
+            threads: BTreeMap::new(),
+            dispatched: BTreeMap::new(),
+            features,
+            knobs,
+            clamped,
+            inherited: Inherited { threads, dispatched },
+            lines_added: 0,
+            length: 0,
+        };
+        journal.rewrite().map_err(|e| io_error(&journal.path, e))?;
         Ok(journal)
     }
 
@@ -188,24 +205,45 @@ impl Journal {
 
     /// Records a thread before the first change to it.
     pub fn touching(&mut self, thread: Touched) -> Result<(), JournalError> {
-        self.append(&Record::Thread(thread))?;
+        match self.inherited.threads.get(&thread.tid.0) {
+            Some(first) if first.start == thread.start => {} // its record has the attributes before all changes
+            _ => {
+                self.inherited.threads.remove(&thread.tid.0);
+                self.append(&Record::Thread(thread))?;
+            }
+        }
         self.threads.insert(thread.tid.0, thread);
         Ok(())
     }
 
     /// Records a thread before the mechanism `dispatcher` changes it.
     pub fn dispatching(&mut self, thread: Dispatched) -> Result<(), JournalError> {
-        self.append(&Record::Dispatched(thread.clone()))?;
-        self.dispatched.insert(thread.thread.tid.0, thread);
+        let tid = thread.thread.tid.0;
+        match self.inherited.dispatched.get(&tid) {
+            Some(first) if first.thread.start == thread.thread.start => {}
+            _ => {
+                self.inherited.dispatched.remove(&tid);
+                self.append(&Record::Dispatched(thread.clone()))?;
+            }
+        }
+        self.dispatched.insert(tid, thread);
         Ok(())
     }
 
     /// Records that a thread was put back or has ended.
     pub fn released(&mut self, thread: ThreadId) -> Result<(), JournalError> {
         let (reserved, dispatched) = (self.threads.remove(&thread.0), self.dispatched.remove(&thread.0));
-        match reserved.is_some() || dispatched.is_some() {
-            true => self.append(&Record::Released(thread)),
-            false => Ok(()),
+        if reserved.is_none() && dispatched.is_none() {
+            return Ok(());
+        }
+        self.append(&Record::Released(thread))?;
+        // The record above also ends the records of a former service, whose changes are still to be undone.
+        if let Some(first) = self.inherited.threads.get(&thread.0).copied() {
+            self.append(&Record::Thread(first))?;
+        }
+        match self.inherited.dispatched.get(&thread.0).cloned() {
+            Some(first) => self.append(&Record::Dispatched(first)),
+            None => Ok(()),
         }
     }
 
@@ -226,14 +264,24 @@ impl Journal {
         Ok(true)
     }
 
-    /// Puts back all features that were switched through this journal. Returns an error message for each failure.
+    /// Puts back all features that were switched through this journal. Returns an error message for each failure. A
+    /// feature that could not be put back stays listed.
     pub fn switch_back(&mut self) -> Vec<String> {
         let mut failed = Vec::new();
-        for switched in std::mem::take(&mut self.features) {
-            let back = switched
-                .put_back()
-                .and_then(|()| self.append(&Record::FeatureBack(switched.feature)).map_err(|e| e.to_string()));
-            failed.extend(back.err());
+        let (mut back, mut kept) = (Vec::new(), Vec::new());
+        for switched in std::mem::take(&mut self.features).into_iter().rev() {
+            match switched.put_back() {
+                Ok(()) => back.push(switched.feature),
+                Err(error) => {
+                    failed.push(error);
+                    kept.push(switched);
+                }
+            }
+        }
+        self.features.extend(kept.into_iter().rev());
+        back.retain(|feature| self.features.iter().all(|kept| kept.feature != *feature));
+        for feature in back {
+            failed.extend(self.append(&Record::FeatureBack(feature)).err().map(|e| e.to_string()));
         }
         failed
     }
@@ -241,8 +289,18 @@ impl Journal {
     /// Records the value of a knob at its first turn, then turns it. Returns false if it has the value already.
     ///
     /// # Errors
-    /// The change could not be recorded, and was not made; or the kernel refused the value.
+    /// The change could not be recorded, and was not made; or the kernel refused the value; or it accepted the value and
+    /// did not take it. In the last case the knob has its former value again.
     pub fn turn(&mut self, knob: &Knob, value: &str) -> Result<bool, TurnError> {
+        self.turn_by(knob, value, Knob::write)
+    }
+
+    fn turn_by(
+        &mut self,
+        knob: &Knob,
+        value: &str,
+        write: impl Fn(&Knob, &str) -> io::Result<()>,
+    ) -> Result<bool, TurnError> {
         let was = knob.value().ok_or_else(|| TurnError::Absent(knob.clone()))?;
         if was == value {
             return Ok(false);
@@ -252,9 +310,14 @@ impl Journal {
         }
         if !self.knobs.contains_key(knob) {
             self.append(&Record::Knob(Turned { knob: knob.clone(), was: was.clone() }))?;
-            self.knobs.insert(knob.clone(), was);
+            self.knobs.insert(knob.clone(), was.clone());
         }
-        knob.write(value).map_err(TurnError::Refused)?;
+        write(knob, value).map_err(TurnError::Refused)?;
+        let now = knob.value().unwrap_or_default();
+        if !has_obeyed(&was, value, &now) {
+            write(knob, &was).map_err(TurnError::Refused)?;
+            return Err(TurnError::Disobeyed { knob: knob.clone(), value: value.to_owned(), now });
+        }
         Ok(true)
     }
 
@@ -282,17 +345,24 @@ impl Journal {
 
     /// Gives a thread its former clamp. Without effect if it has ended or was not clamped.
     pub fn unclamp(&mut self, tid: ThreadId) -> Result<(), TurnError> {
-        let Some(clamped) = self.clamped.remove(&tid.0) else { return Ok(()) };
+        let Some(clamped) = self.clamped.get(&tid.0) else { return Ok(()) };
         clamped.put_back().map_err(TurnError::Refused)?;
+        self.clamped.remove(&tid.0);
         Ok(self.append(&Record::ClampBack(tid))?)
     }
 
-    /// Puts all knobs back. Returns an error message for each failure.
+    /// Puts all knobs back. Returns an error message for each failure. A knob that could not be put back stays listed
+    /// with its value before the first turn.
     pub fn turn_back(&mut self) -> Vec<String> {
         let mut failed = Vec::new();
-        for (knob, was) in std::mem::take(&mut self.knobs) {
-            let back = Turned { knob: knob.clone(), was }.put_back();
-            failed.extend(back.and_then(|()| self.append(&Record::KnobBack(knob)).map_err(|e| e.to_string())).err());
+        for (knob, was) in self.knobs.clone() {
+            let turned = Turned { knob, was };
+            if let Err(error) = turned.put_back() {
+                failed.push(error);
+                continue;
+            }
+            self.knobs.remove(&turned.knob);
+            failed.extend(self.append(&Record::KnobBack(turned.knob)).err().map(|e| e.to_string()));
         }
         failed
     }
@@ -307,7 +377,21 @@ impl Journal {
             self.rewrite().map_err(|e| io_error(&self.path, e))?;
         }
         self.lines_added += 1;
-        write_line(&mut self.file, &mut self.line, record).map_err(|e| io_error(&self.path, e))
+        self.append_whole(record).map_err(|e| io_error(&self.path, e))
+    }
+
+    /// Appends the whole record or nothing. If the disk is full, the kernel writes the first part of a record; the next
+    /// record would continue this line, and no reader would accept the file.
+    fn append_whole(&mut self, record: &Record) -> io::Result<()> {
+        if self.file.metadata()?.len() != self.length {
+            self.file.set_len(self.length)?; // was not possible when the record was written
+        }
+        if let Err(error) = write_line(&mut self.file, &mut self.line, record) {
+            let _ = self.file.set_len(self.length);
+            return Err(error);
+        }
+        self.length += self.line.len() as u64;
+        Ok(())
     }
 
     /// Replaces the file with one that contains only the changes still to be undone. The replacement is atomic.
@@ -316,9 +400,12 @@ impl Journal {
         let _ = fs::remove_file(&aside);
         let mut file = options().create_new(true).open(&aside)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let threads = self.threads.values().map(|t| Record::Thread(*t));
+        let Inherited { threads: first_threads, dispatched: first_dispatched } = &self.inherited;
+        let threads = self.threads.values().filter(|t| !first_threads.contains_key(&t.tid.0));
+        let threads = threads.chain(first_threads.values()).map(|t| Record::Thread(*t));
         let features = self.features.iter().map(|f| Record::Feature(f.clone()));
-        let dispatched = self.dispatched.values().map(|thread| Record::Dispatched(thread.clone()));
+        let dispatched = self.dispatched.values().filter(|d| !first_dispatched.contains_key(&d.thread.tid.0));
+        let dispatched = dispatched.chain(first_dispatched.values()).map(|d| Record::Dispatched(d.clone()));
         let turned = |(knob, was): (&Knob, &String)| Record::Knob(Turned { knob: knob.clone(), was: was.clone() });
         let knobs = self.knobs.iter().map(turned);
         let clamped = self.clamped.values().map(|clamped| Record::Clamped(*clamped));
@@ -327,6 +414,7 @@ impl Journal {
             write_line(&mut file, &mut self.line, &record)?;
         }
         fs::rename(&aside, &self.path)?;
+        self.length = file.metadata()?.len();
         (self.file, self.lines_added) = (file, 0);
         Ok(())
     }
@@ -355,6 +443,22 @@ pub enum TurnError {
     Odd { knob: Knob, was: String, value: String },
     #[error("{0}")]
     Refused(io::Error),
+    /// The kernel or the firmware accepted the value without an error, and did not take it.
+    #[error("{knob} accepted {value:?} and holds {now:?}; it does not obey, and has its former value again")]
+    Disobeyed { knob: Knob, value: String, now: String },
+}
+
+/// True if a knob that held `was` and was set to `value` took it. The kernel may round a number or limit it to its own
+/// range, so a number has obeyed if it came nearer or is within 2 %.
+fn has_obeyed(was: &str, value: &str, now: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    match (number(was), number(value), number(now)) {
+        (Some(was), Some(value), Some(now)) => {
+            let off = now.abs_diff(value);
+            off < was.abs_diff(value) || off <= value / 50
+        }
+        _ => now == value,
+    }
 }
 
 /// Undoes the changes that the journal in `dir` lists and that are still in force; safe to repeat. Does nothing if
@@ -455,6 +559,10 @@ pub(crate) fn timer_slack(tid: ThreadId) -> Option<u64> {
 }
 
 impl Switched {
+    fn is_to_put_back(&self) -> bool {
+        hrtick::state(&self.root, self.feature) != if self.was_on { hrtick::State::On } else { hrtick::State::Off }
+    }
+
     fn put_back(&self) -> Result<(), String> {
         hrtick::set(&self.root, self.feature, self.was_on).map_err(|s| format!("{}: {s:?}", self.feature.word()))
     }
@@ -471,9 +579,13 @@ impl Turned {
 }
 
 impl Clamped {
+    fn is_to_put_back(&self) -> bool {
+        threads::start_time(self.tid) == Some(self.start) && clamp_of(self.tid).ok() != Some(self.was)
+    }
+
     /// Returns false if the thread has ended or has its former clamp.
     fn put_back(&self) -> io::Result<bool> {
-        if threads::start_time(self.tid) != Some(self.start) || clamp_of(self.tid).ok() == Some(self.was) {
+        if !self.is_to_put_back() {
             return Ok(false);
         }
         match set_clamp(self.tid, self.was) {
@@ -493,12 +605,19 @@ struct Unrestored {
 }
 
 impl Unrestored {
-    fn is_pending(&self) -> bool {
-        let still = |t: &Touched| threads::start_time(t.tid) == Some(t.start);
-        let mut threads = self.threads.values().chain(self.dispatched.values().map(|dispatched| &dispatched.thread));
-        let is_clamped = |c: &Clamped| threads::start_time(c.tid) == Some(c.start);
-        let changes_host = !self.features.is_empty() || !self.knobs.is_empty();
-        changes_host || threads.any(still) || self.clamped.values().any(is_clamped)
+    fn is_pending(mut self) -> bool {
+        self.drop_undone();
+        let Unrestored { threads, dispatched, features, knobs, clamped } = self;
+        !(threads.is_empty() && dispatched.is_empty() && features.is_empty() && knobs.is_empty() && clamped.is_empty())
+    }
+
+    /// Drops the records of changes that are undone, or whose thread or device is gone.
+    fn drop_undone(&mut self) {
+        self.threads.retain(|_, thread| !matches!(departure(thread), Ok(None)));
+        self.dispatched.retain(|_, dispatched| dispatcher::is_changed(dispatched));
+        self.features.retain(|switched| switched.is_to_put_back());
+        self.knobs.retain(|knob, was| knob.value().is_some_and(|now| now != *was));
+        self.clamped.retain(|_, clamped| clamped.is_to_put_back());
     }
 
     /// Returns the results, and the longest time for which one of the threads must not be reserved again.
@@ -589,9 +708,14 @@ impl Switched {
 
 /// The changes that are still to be undone; `None` if the file is empty or was written before the last boot.
 fn read(path: &Path, file: &File) -> Result<Option<Unrestored>, JournalError> {
+    read_of(path, file, rustix::process::geteuid().as_raw())
+}
+
+/// Like [`read`], for a file of the user `uid`.
+fn read_of(path: &Path, file: &File, uid: u32) -> Result<Option<Unrestored>, JournalError> {
     let invalid = |line, why| JournalError::Invalid { path: path.to_owned(), line, why };
-    check_file(file).map_err(|why| invalid(0, why))?;
-    let text = files::bytes(path).map_err(|e| io_error(path, e))?;
+    check_file_of(file, uid).map_err(|why| invalid(0, why))?;
+    let text = whole_text(file).map_err(|e| io_error(path, e))?;
     let whole = &text[..text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1)];
     let mut lines = whole.split_inclusive(|&b| b == b'\n').zip(1..);
     let Some((first, _)) = lines.next() else { return Ok(None) };
@@ -608,50 +732,10 @@ fn read(path: &Path, file: &File) -> Result<Option<Unrestored>, JournalError> {
     Ok(Some(left))
 }
 
-pub(crate) fn check_file(file: &File) -> Result<(), String> {
-    let meta = file.metadata().map_err(|e| e.to_string())?;
-    let me = rustix::process::geteuid().as_raw();
-    match () {
-        () if !meta.is_file() => Err("it is not a regular file".into()),
-        () if meta.uid() != me => Err(format!("it belongs to user {}, not to user {me}", meta.uid())),
-        () if meta.mode() & 0o022 != 0 => Err(format!("other users may write it (mode {:o})", meta.mode() & 0o777)),
-        () if meta.nlink() != 1 => Err(format!("it has {} hard links", meta.nlink())),
-        () if meta.len() > MAX_BYTES => Err(format!("it has {} bytes, more than the limit of {MAX_BYTES}", meta.len())),
-        () => Ok(()),
-    }
-}
-
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    options
-}
-
-/// Opens and locks the file; `None` if it is missing and `make` is false.
-fn open_held(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
-    let file = match options().create(make).open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
-        other => other.map_err(|e| io_error(path, e))?,
-    };
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(JournalError::Held { path: path.to_owned() }),
-        Err(e) => Err(io_error(path, e.into())),
-    }
-}
-
 /// True if no process holds the journal and it lists no change to undo.
 fn lists_no_change(path: &Path) -> bool {
     let left = open_held(path, false).and_then(|file| file.map_or(Ok(None), |file| read(path, &file)));
     left.is_ok_and(|left| left.is_none_or(|left| !left.is_pending()))
-}
-
-fn write_line(file: &mut File, line: &mut Vec<u8>, record: &Record) -> io::Result<()> {
-    assert_may_block("writing the journal");
-    line.clear();
-    serde_json::to_writer(&mut *line, record)?;
-    line.push(b'\n');
-    file.write_all(line)
 }
 
 fn io_error(path: &Path, source: io::Error) -> JournalError {

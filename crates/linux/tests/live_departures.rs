@@ -50,10 +50,10 @@ fn departures_of_all_kinds_lose_no_bandwidth_and_leave_no_stuck_thread() {
     if !may_reserve() {
         return;
     }
-    // The budget leaves some free bandwidth beside twelve such reservations.
-    let budget_us = 1_300.min(settled_room().ppm() as u64 * 9 / 10 / 12 / 100);
+    // The budget leaves some free bandwidth beside thirteen such reservations.
+    let budget_us = 1_300.min(settled_room().ppm() as u64 * 9 / 10 / 13 / 100);
     if budget_us < 300 {
-        return skip("less than 0.4 CPU is free for twelve reservations");
+        return skip("less than 0.4 CPU is free for thirteen reservations");
     }
     let plan = Plan {
         departures: 250,

@@ -9,12 +9,14 @@ use comfy_table::{ContentArrangement, Table, presets};
 use qfabric_daemon::Config;
 use qfabric_linux::doctor::{self, Finding, Report, State};
 use qfabric_linux::hrtick::DEBUGFS;
-use qfabric_linux::journal::{self, Journal};
+use qfabric_linux::journal::Journal;
 
 use self::served::Served;
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
 
+/// The command that carries out the possible fixes.
+const COMMAND: &str = "qfabric doctor --fix";
 /// Width of the table in characters if the output is no terminal.
 const WIDTH: u16 = 120;
 
@@ -78,8 +80,7 @@ fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
     std::fs::create_dir_all(&directory).map_err(|error| {
         Failure::fault(format!("cannot create the folder {}: {error}; run as root", directory.display()))
     })?;
-    // Undo the fixes of an earlier call first, so that the journal records the values before any fix.
-    journal::restore(&directory).map_err(Failure::fault)?;
+    // The fixes of an earlier call stay in force. The journal keeps the values before any fix.
     let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
     let debugfs = Path::new(DEBUGFS);
     let mut fixed = vec![doctor::fix_booked(debugfs)];
@@ -111,7 +112,7 @@ fn table(findings: &[Finding]) -> String {
     table.set_header(["what", "state", "found", "to do"]);
     for finding in findings {
         let fix = finding.fix.as_deref().unwrap_or("");
-        let by_us = if finding.fixable { "qfabric doctor --fix: " } else { "" };
+        let by_us = if finding.fixable && !fix.contains(COMMAND) { format!("{COMMAND}: ") } else { String::new() };
         table.add_row([finding.name, word(finding.state), &finding.reason, &format!("{by_us}{fix}")]);
     }
     format!("{table}\n")
@@ -170,6 +171,14 @@ mod tests {
         {
             assert!(text.contains(part), "{text}\nlacks {part}");
         }
+    }
+
+    #[test]
+    fn a_fix_that_names_the_command_names_it_once() {
+        let mut report = report();
+        report.findings[0].fix = Some("run qfabric doctor --fix, or restart the host".to_owned());
+        let text = text(&report, &[], None);
+        assert_eq!(text.matches("--fix").count(), 1, "{text}");
     }
 
     #[test]

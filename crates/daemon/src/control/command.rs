@@ -15,6 +15,7 @@ use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Share, Window};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
+use super::engine::Bounds;
 use super::joint::{ShareHold, ShareShortage};
 use super::loans::Keep;
 use super::rings::RingCounters;
@@ -121,6 +122,7 @@ pub(crate) enum Command {
     Limits {
         reply: Reply<HostLimits>,
     },
+    SetBounds(Bounds),
     /// Replaces all limits. They were checked before.
     SetLimits {
         limits: Box<HostLimits>,
@@ -275,6 +277,11 @@ impl Requests {
     pub(crate) async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
         limits.check().map_err(|why| problem::invalid_limit(&why))?;
         self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
+    }
+
+    /// Replaces the bounds of the loop and the rule for contracts; new contracts obey it.
+    pub(crate) fn set_bounds(&self, bounds: Bounds) -> Result<(), Problem> {
+        self.send(Command::SetBounds(bounds))
     }
 
     /// Waits until the queue has room. `None`: the service ends.

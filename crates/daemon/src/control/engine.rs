@@ -51,7 +51,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn of(config: &Config) -> Self {
+    pub(crate) fn of(config: &Config) -> Self {
         Bounds {
             jobs_per_look: config.control.jobs_per_look,
             lease_grace: config.control.lease_grace,
@@ -87,6 +87,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// The records of one look still fit without an allocation.
+    pub(super) fn set_bounds(&mut self, bounds: Bounds) {
+        self.batch.reserve(bounds.jobs_per_look);
+        self.bounds = bounds;
+    }
+
     pub(super) fn new(
         core: Core,
         observer: Box<dyn Observer>,

@@ -68,6 +68,7 @@ impl Engine {
             Command::Limits { reply } => {
                 let _ = reply.send(Ok(self.limits.clone()));
             }
+            Command::SetBounds(bounds) => self.set_bounds(bounds),
             Command::SetLimits { limits, reply } => {
                 let _ = reply.send(self.set_limits(*limits, now));
             }

@@ -83,7 +83,9 @@ fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError
         None => {
             let free = capacity::probe()?;
             // If the kernel's sum is negative, it grants whole CPUs to the probes.
+            let lost = books::read(Path::new(DEBUGFS)).ok().map(|books| books.without_owner().max(0) as u64);
             Room::probed(books::ceiling(Path::new(DEBUGFS)).map_or(free, |ceiling| free.min(ceiling)))
+                .with_lost(lost.map(capacity::share_of))
         }
     };
     let mechanism = Box::new(Deadline::with_journal(journal));

@@ -32,6 +32,7 @@ mod thread;
 pub(crate) use command::requests;
 pub(crate) use command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
+pub(crate) use engine::Bounds;
 pub(crate) use joint::{ShareHold, ShareShortage};
 pub(crate) use loans::{Keep, LoanWord, Teller};
 pub(crate) use logbook::Logbook;

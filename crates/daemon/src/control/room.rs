@@ -10,8 +10,11 @@ pub(crate) struct Room {
     free: Share,
     /// The administrator's limit.
     configured: Option<Share>,
-    /// Bandwidth booked for no thread at the first measurement; the probe at the start did not include it.
+    /// Bandwidth booked for no thread when the service started, which the probe at the start did not include. `None`:
+    /// not measured yet; the first measurement then counts.
     lost_at_start: Option<Share>,
+    /// True after the first measurement of the running service.
+    has_looked: bool,
     /// Bandwidth booked for no thread now.
     lost: Share,
     /// Bandwidth of the service's own server, if the mechanism has servers.
@@ -26,6 +29,12 @@ impl Room {
         Room { free, ..Room::default() }
     }
 
+    /// `lost`: bandwidth that was booked for no thread at the time of the probe. What is lost between the probe and the
+    /// first measurement then lowers the capacity.
+    pub(super) fn with_lost(self, lost: Option<Share>) -> Room {
+        Room { lost_at_start: lost, lost: lost.unwrap_or_default(), ..self }
+    }
+
     /// At most `configured`. `ceiling` is the bandwidth for applications if none is lost.
     pub(super) fn under(ceiling: Share, configured: Share) -> Room {
         Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), ..Room::default() }
@@ -36,13 +45,14 @@ impl Room {
         Room { free: all, configured, own, own_accounting: true, ..Room::default() }
     }
 
-    /// Records the bandwidth booked for no thread. Returns whether it changed.
+    /// Records the bandwidth booked for no thread. Returns whether it changed, or is the first that is not zero.
     pub(super) fn lose(&mut self, lost: Share) -> bool {
         if self.own_accounting {
             return false;
         }
         self.lost_at_start.get_or_insert(lost);
-        std::mem::replace(&mut self.lost, lost) != lost
+        let is_first = !std::mem::replace(&mut self.has_looked, true) && lost != Share::ZERO;
+        std::mem::replace(&mut self.lost, lost) != lost || is_first
     }
 
     pub(super) fn configure(&mut self, configured: Option<Share>) {
@@ -88,6 +98,19 @@ mod tests {
         assert_eq!(room.capacity(), ppm(1_600_000));
         room.lose(Share::ZERO);
         assert_eq!(room.capacity(), ppm(1_700_000));
+    }
+
+    #[test]
+    fn bandwidth_lost_between_the_start_and_the_first_look_is_not_promised() {
+        let mut room = Room::probed(ppm(1_600_000)).with_lost(Some(ppm(100_000)));
+        assert_eq!(room.capacity(), ppm(1_600_000));
+        assert!(room.lose(ppm(150_000)));
+        assert_eq!(room.capacity(), ppm(1_550_000));
+        room.lose(Share::ZERO);
+        assert_eq!(room.capacity(), ppm(1_700_000));
+        let mut same = Room::probed(ppm(1_600_000)).with_lost(Some(ppm(100_000)));
+        assert!(same.lose(ppm(100_000)), "the first look reports the loss");
+        assert!(!same.lose(ppm(100_000)));
     }
 
     #[test]

@@ -152,8 +152,8 @@ impl Deadline {
         }
     }
 
-    /// A thread that is runnable without budget and does not run has a stale throttled mark, and no timer will wake it.
-    /// Its 0-lag time has long passed, so leaving and entering again clears the mark. If its deadline is far away, the
+    /// A runnable thread that does not run for two periods has a stale throttled mark, and no timer will wake it. Its
+    /// 0-lag time has long passed, so leaving and entering again clears the mark. If its deadline is far away, the
     /// thread leaves for good. Returns `true` if the thread left.
     pub(super) fn clear_mark_if_stuck(&mut self, thread: ThreadId) -> bool {
         let Some(held) = self.threads.get_mut(&thread).filter(|h| h.leaving.is_none()) else { return false };
@@ -163,8 +163,11 @@ impl Deadline {
         {
             return false;
         }
-        if Reading::of(thread).known().is_some_and(|account| account.is_far(Nanos::new(given.period_ns))) {
-            let _ = SchedAttr::weightless().give(thread); // a larger bandwidth would stay booked until the far deadline
+        let account = Reading::of(thread).known();
+        if account.is_some_and(|a| a.is_far(Nanos::new(given.period_ns)) || a.runtime_ns >= 0) {
+            // A larger bandwidth would stay booked until the far deadline; or for ever, if the thread has budget and
+            // runs at this moment and falls asleep.
+            let _ = SchedAttr::weightless().give(thread);
         }
         if held.before.was.give(thread).is_err() {
             return false;

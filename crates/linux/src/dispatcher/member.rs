@@ -8,6 +8,7 @@ use qfabric_sched::dispatch::Standing;
 use qfabric_types::{Nanos, ThreadId};
 
 use super::{RUNNING, affinity};
+use crate::cpus::CpuList;
 use crate::journal::{Dispatched, Touched, put_slack_back};
 use crate::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
 use crate::threads;
@@ -108,6 +109,20 @@ pub(crate) fn put_back(record: &Dispatched) -> io::Result<bool> {
     }
 }
 
+/// True if a thread of the journal still has what the dispatcher gave it, or this cannot be read.
+pub(crate) fn is_changed(record: &Dispatched) -> bool {
+    let thread = record.thread.tid;
+    if threads::start_time(thread) != Some(record.thread.start) {
+        return false;
+    }
+    let policy = SchedAttr::of(thread).map_or(true, |now| is_ours(now) && now != record.thread.was);
+    policy || affinity::of(thread).map_or(true, |bound| is_bound(record, &bound))
+}
+
+fn is_bound(record: &Dispatched, bound: &CpuList) -> bool {
+    bound.len() == 1 && *bound != record.cpus && record.cpus.contains_all(bound)
+}
+
 fn give_back(record: &Dispatched) -> io::Result<bool> {
     let (thread, was) = (record.thread.tid, record.thread.was);
     let now = SchedAttr::of(thread)?;
@@ -117,7 +132,7 @@ fn give_back(record: &Dispatched) -> io::Result<bool> {
     }
     put_slack_back(&record.thread);
     let bound = affinity::of(thread)?;
-    let is_bound = bound.len() == 1 && bound != record.cpus && record.cpus.contains_all(&bound);
+    let is_bound = is_bound(record, &bound);
     if is_bound {
         affinity::give(thread, &record.cpus)?;
     }

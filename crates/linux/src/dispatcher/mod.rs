@@ -41,7 +41,7 @@ mod support;
 
 pub use latency::{DispatchCost, DispatchTimes};
 pub use mechanism::DispatcherMechanism;
-pub(crate) use member::put_back;
+pub(crate) use member::{is_changed, put_back};
 pub use support::supported;
 
 /// Priority of the thread that dispatches.

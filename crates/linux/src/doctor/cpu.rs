@@ -150,18 +150,25 @@ fn too_little(books: &Books, missing: i64) -> String {
 pub(super) fn fix_booked(debugfs: &Path) -> Finding {
     match books::rebuild(debugfs) {
         Ok((before, _)) if before.without_owner() == 0 => Finding::ok("booked", "all booked bandwidth has an owner"),
-        Ok((before, after)) => {
-            let (lost, left) = (books::cpus(before.without_owner()), books::cpus(after.without_owner()));
-            let done = format!(
-                "the root domain was rebuilt: the kernel's sum was {:.6} CPU, {lost:+.6} CPU of it with no owner; \
-                 now it is {:.6} CPU, {left:+.6} CPU of it with no owner",
-                books::cpus(before.total),
-                books::cpus(after.total)
-            );
-            Finding::ok("booked", done)
-        }
+        Ok((before, after)) => rebuilt(&before, &after),
         Err(error) => Finding::new("booked", State::Unknown, format!("the root domain was not rebuilt: {error}"))
             .fix("resolve this error and try again"),
+    }
+}
+
+/// The result of a rebuild of the root domain.
+fn rebuilt(before: &Books, after: &Books) -> Finding {
+    let (lost, left) = (books::cpus(before.without_owner()), books::cpus(after.without_owner()));
+    let done = format!(
+        "the root domain was rebuilt: the kernel's sum was {:.6} CPU, {lost:+.6} CPU of it with no owner; now it is \
+         {:.6} CPU, {left:+.6} CPU of it with no owner",
+        books::cpus(before.total),
+        books::cpus(after.total)
+    );
+    match after.without_owner() {
+        0 => Finding::ok("booked", done),
+        _ => Finding::new("booked", State::Warn, done)
+            .fix("end the programs that set their own reservations, then run qfabric doctor --fix again"),
     }
 }
 
@@ -337,6 +344,16 @@ mod tests {
         assert!(leaked.reason.contains("0.062500 CPU is booked with no owner"), "{leaked:?}");
         assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not counted for the servers: {leaked:?}");
         assert_eq!(booked(&Err(BooksError::NotAllSeen)).state, State::Unknown);
+    }
+
+    #[test]
+    fn a_rebuild_that_leaves_bandwidth_without_an_owner_did_not_repair() {
+        let clean = Books { total: 314_572, held: 209_716, threads: 1, servers: 104_856 };
+        let leaked = Books { total: 314_572 + 65_536, ..clean };
+        assert_eq!(rebuilt(&leaked, &clean).state, State::Ok);
+        let left = rebuilt(&leaked, &Books { total: 314_572 + 32_768, ..clean });
+        assert!(left.state == State::Warn && left.fix.is_some(), "{left:?}");
+        assert!(left.reason.contains("+0.031250 CPU of it with no owner"), "{left:?}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use qfabric_types::ThreadId;
 
-use super::{JournalError, Restored, io_error};
+use super::{JournalError, Restored, io_error, users};
 use crate::files;
 use crate::memory_groups;
 use crate::power;
@@ -41,7 +41,7 @@ impl OwnFolder {
         make(run, 0o755)?;
         let journals = run.join(FOLDER);
         make(&journals, 0o700)?;
-        check(&journals)?;
+        check(&journals, rustix::process::geteuid().as_raw())?;
         let pid = std::process::id() as i32;
         let start = threads::start_time(ThreadId(pid)).unwrap_or_default();
         let path = journals.join(format!("{pid}-{start}-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
@@ -63,8 +63,18 @@ impl Drop for OwnFolder {
 
 /// Folders below `run` whose process has ended; empty if `run` has no such folder.
 pub fn stale(run: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    stale_of(run, rustix::process::geteuid().as_raw())
+}
+
+/// Like [`stale`], for the folder of another user. The folders above belong to this user, too.
+pub(super) fn stale_of(run: &Path, uid: u32) -> Result<Vec<PathBuf>, JournalError> {
     let journals = run.join(FOLDER);
-    match check(&journals) {
+    if uid != rustix::process::geteuid().as_raw() {
+        for folder in [run.parent().unwrap_or(run), run] {
+            users::check_folder(folder, uid).map_err(|e| io_error(folder, e))?;
+        }
+    }
+    match check(&journals, uid) {
         Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     }
@@ -138,12 +148,11 @@ fn process_has_ended(name: &str) -> bool {
     }
 }
 
-fn check(journals: &Path) -> Result<(), JournalError> {
+fn check(journals: &Path, uid: u32) -> Result<(), JournalError> {
     let meta = fs::symlink_metadata(journals).map_err(|e| io_error(journals, e))?;
-    let me = rustix::process::geteuid().as_raw();
     let why = match () {
         () if !meta.is_dir() => "it is not a folder".to_owned(),
-        () if meta.uid() != me => format!("it belongs to user {}, not to user {me}", meta.uid()),
+        () if meta.uid() != uid => format!("it belongs to user {}, not to user {uid}", meta.uid()),
         () if meta.mode() & 0o077 != 0 => format!("other users have access to it (mode {:o})", meta.mode() & 0o777),
         () => return Ok(()),
     };
@@ -153,8 +162,7 @@ fn check(journals: &Path) -> Result<(), JournalError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{self, Journal, Touched};
-    use crate::sched_attr::SchedAttr;
+    use crate::journal::{self, Journal};
     use std::os::unix::fs::PermissionsExt;
 
     fn me() -> String {
@@ -206,13 +214,13 @@ mod tests {
 
     #[test]
     fn a_folder_with_changes_to_undo_stays_until_they_are_undone() {
-        let run = tempfile::tempdir().unwrap();
+        let (run, sys) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tree = crate::testing::power::PowerTree::new(sys.path());
+        tree.clock("policy0", 900_000, (800_000, 3_600_000));
         let own = OwnFolder::make(run.path()).unwrap();
         let path = own.path().to_owned();
         let mut journal = Journal::open(own.path()).unwrap();
-        let start = threads::start_time(ThreadId(std::process::id() as i32)).unwrap();
-        let me = ThreadId(std::process::id() as i32);
-        journal.touching(Touched { tid: me, start, was: SchedAttr::fair(0), slack_ns: None }).unwrap();
+        journal.turn(&power::clocks(tree.root())[0].knob(power::KnobName::MaxFrequency), "1000000").unwrap();
         drop(journal);
         drop(own);
         assert!(path.join(journal::FILE).exists());

@@ -1,3 +1,6 @@
+use std::io::Write;
+
+use super::file::hold;
 use super::*;
 use crate::testing::Worker;
 
@@ -105,16 +108,87 @@ fn a_thread_that_reuses_an_id_is_not_changed() {
     assert_eq!(SchedAttr::of(worker.thread).unwrap(), before);
 }
 
-#[test]
-fn a_new_service_refuses_to_overwrite_changes_of_a_former_one() {
+/// Leaves a journal that lists `changes` of a former service.
+fn left_by_a_former_service(changes: impl FnOnce(&mut Journal)) -> tempfile::TempDir {
     let run = run_folder();
-    let worker = Worker::sleeping();
     let mut journal = Journal::open(run.path()).unwrap();
-    journal.touching(touched(worker.thread.0, threads::start_time(worker.thread).unwrap())).unwrap();
+    changes(&mut journal);
     drop(journal);
-    assert!(matches!(Journal::open(run.path()), Err(JournalError::Unsettled { .. })));
-    restore(run.path()).unwrap();
-    assert!(Journal::open(run.path()).is_ok());
+    run
+}
+
+fn listed(journal: &Journal) -> Unrestored {
+    read(journal.path(), &journal.file).unwrap().unwrap()
+}
+
+#[test]
+fn a_thread_that_is_no_longer_changed_is_not_inherited() {
+    let worker = Worker::sleeping();
+    let record = touched(worker.thread.0, threads::start_time(worker.thread).unwrap());
+    let run = left_by_a_former_service(|journal| journal.touching(record).unwrap());
+    assert!(listed(&Journal::open(run.path()).unwrap()).threads.is_empty());
+}
+
+/// `Journal::open` refused such a journal, so one thread prevented the start of the service.
+#[test]
+fn a_thread_that_a_former_service_left_reserved_stays_listed_until_it_is_put_back() {
+    let _alone = crate::testing::live_lock();
+    if !crate::testing::may_reserve() {
+        return;
+    }
+    let worker = Worker::sleeping();
+    let start = threads::start_time(worker.thread).unwrap();
+    let before = Touched { was: SchedAttr::of(worker.thread).unwrap(), ..touched(worker.thread.0, start) };
+    let run = left_by_a_former_service(|journal| journal.touching(before).unwrap());
+    let ten_ms = Nanos::from_millis(10);
+    let reservation = qfabric_types::Reservation::new(Nanos::from_micros(200), ten_ms).unwrap();
+    SchedAttr::deadline(reservation, false).give(worker.thread).unwrap();
+    let mut next = Journal::open(run.path()).expect("one thread does not prevent the start");
+    let again = Touched { was: SchedAttr::of(worker.thread).unwrap(), ..before };
+    next.touching(again).unwrap();
+    next.released(worker.thread).unwrap();
+    next.rewrite().unwrap();
+    assert_eq!(listed(&next).threads.into_values().collect::<Vec<_>>(), [before]);
+    drop(next);
+    assert_eq!(restore(run.path()).unwrap().threads, 1);
+    assert_eq!(SchedAttr::of(worker.thread).unwrap(), before.was);
+}
+
+/// The limit of the size of a file is that of the process, so this program starts again as a service.
+#[test]
+fn a_record_that_does_not_fit_on_the_disk_leaves_the_journal_readable() {
+    let run = run_folder();
+    let this = std::env::current_exe().unwrap();
+    let script = "trap '' XFSZ; ulimit -S -f 2; exec \"$0\" --ignored --exact journal::tests::a_service_on_a_full_disk";
+    let service = std::process::Command::new("sh").args(["-c", script]).arg(this).env("FOLDER", run.path()).output();
+    let service = service.unwrap();
+    assert!(service.status.success(), "{}", String::from_utf8_lossy(&service.stdout));
+    let restored = restore(run.path()).unwrap();
+    assert!(restored.skipped > 0, "{restored:?}");
+}
+
+#[test]
+#[ignore = "run by a_record_that_does_not_fit_on_the_disk_leaves_the_journal_readable"]
+fn a_service_on_a_full_disk() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let mut journal = Journal::open(Path::new(&std::env::var_os("FOLDER").unwrap())).unwrap();
+    let full = (1_000..2_000).find(|tid| journal.touching(touched(*tid, 1)).is_err()).expect("the disk is full");
+    setrlimit(Resource::Fsize, Rlimit { current: None, maximum: None }).unwrap(); // somebody freed room
+    journal.released(ThreadId(1_000)).unwrap();
+    let left = listed(&journal).threads;
+    assert_eq!(left.into_keys().collect::<Vec<_>>(), (1_001..full).collect::<Vec<_>>());
+}
+
+/// A `restore` opened the file before a running service replaced it. It may lock the old file then, whose lock is free.
+#[test]
+fn the_lock_of_a_replaced_file_is_not_the_lock_of_the_journal() {
+    let run = run_folder();
+    let mut journal = Journal::open(run.path()).unwrap();
+    let opened_before = options().open(journal.path()).unwrap();
+    journal.rewrite().unwrap();
+    assert!(hold(journal.path(), opened_before).unwrap().is_none());
+    let opened_after = options().open(journal.path()).unwrap();
+    assert!(matches!(hold(journal.path(), opened_after), Err(JournalError::Held { .. })));
 }
 
 #[test]
@@ -206,6 +280,24 @@ fn the_file_stays_small_when_a_program_starts_many_threads() {
     assert_eq!(left.threads.into_values().collect::<Vec<_>>(), [touched(500, 1)]);
 }
 
+/// `doctor --fix` after `doctor --fix --exact`: the fix stays in force, and `restore` knows the value before it.
+#[test]
+fn a_switched_feature_stays_switched_when_the_journal_is_opened_again() {
+    let root = run_folder();
+    let file = root.path().join("sched/features");
+    fs::create_dir(root.path().join("sched")).unwrap();
+    fs::write(&file, "PLACE_LAG NO_HRTICK NO_HRTICK_DL\n").unwrap();
+    let run = run_folder();
+    let mut journal = Journal::open(run.path()).unwrap();
+    let switched = Switched { root: root.path().to_owned(), feature: Feature::HrtickDl, was_on: false };
+    journal.append(&Record::Feature(switched.clone())).unwrap();
+    drop(journal);
+    fs::write(&file, "PLACE_LAG NO_HRTICK HRTICK_DL\n").unwrap();
+    let again = Journal::open(run.path()).unwrap();
+    assert_eq!((&again.features, listed(&again).features), (&vec![switched.clone()], vec![switched]));
+    assert!(fs::read_to_string(&file).unwrap().contains(" HRTICK_DL"), "it was switched off");
+}
+
 fn tree_of_clocks(at: &Path) -> crate::testing::power::PowerTree {
     let tree = crate::testing::power::PowerTree::new(at);
     tree.clock("policy0", 900_000, (800_000, 3_600_000));
@@ -251,6 +343,46 @@ fn a_knob_that_is_back_or_vanished_needs_no_restore() {
     assert!(refused.contains("scaling_max_freq does not exist"), "{refused}");
     drop(journal);
     assert_eq!(restore(run.path()).unwrap(), Restored::default());
+}
+
+#[test]
+fn a_knob_that_could_not_be_put_back_keeps_its_first_value_also_for_the_next_service() {
+    let sys = run_folder();
+    let tree = tree_of_clocks(sys.path());
+    let knob = crate::power::clocks(tree.root())[0].knob(crate::power::KnobName::MaxFrequency);
+    let file = sys.path().join(MOST);
+    let run = left_by_a_former_service(|journal| {
+        journal.turn(&knob, "2000000").unwrap();
+        // A folder in the place of the file cannot be written, not even by root.
+        fs::rename(&file, file.with_extension("aside")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/stat", &file).unwrap();
+        assert_eq!(journal.turn_back().len(), 1);
+        assert_eq!(journal.knobs.values().collect::<Vec<_>>(), ["3600000"], "a rewrite would lose it");
+    });
+    assert_eq!(restore(run.path()).unwrap().failed.len(), 1);
+    let mut next = Journal::open(run.path()).expect("one knob does not prevent the start");
+    fs::rename(file.with_extension("aside"), &file).unwrap();
+    next.turn(&knob, "1200000").unwrap();
+    assert_eq!(next.turn_back(), Vec::<String>::new());
+    assert_eq!(tree.get(MOST), "3600000");
+}
+
+#[test]
+fn a_knob_that_does_not_obey_is_refused_and_put_back() {
+    let (run, sys) = (run_folder(), run_folder());
+    let tree = tree_of_clocks(sys.path());
+    let knob = crate::power::clocks(tree.root())[0].knob(crate::power::KnobName::MaxFrequency);
+    let mut journal = Journal::open(run.path()).unwrap();
+    let written = std::cell::RefCell::new(Vec::new());
+    let ignores = |_: &Knob, value: &str| {
+        written.borrow_mut().push(value.to_owned());
+        Ok(())
+    };
+    let refused = journal.turn_by(&knob, "1200000", ignores).unwrap_err();
+    assert!(matches!(&refused, TurnError::Disobeyed { now, .. } if now == "3600000"), "{refused}");
+    assert_eq!(*written.borrow(), ["1200000", "3600000"]);
+    let rounds = |knob: &Knob, _: &str| knob.write("1300000");
+    assert!(journal.turn_by(&knob, "1234567", rounds).unwrap(), "the kernel may round");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Reserves a thread, and detects a thread that still has the throttled mark of an earlier reservation.
 //!
-//! A thread with a stale mark has no budget when it enters the class, and never runs. Leaving again after its 0-lag
-//! time clears the mark. A thread that used its budget between two of our calls has no budget either, but is refilled
-//! within one period. So this file watches a suspicious thread for two periods. docs/design/0007 calls the clearing
-//! *washing*.
+//! A thread with a stale mark never runs. It usually has no budget when it enters the class; after `sched_yield` the
+//! kernel marks a thread that has budget, too. Leaving again after its 0-lag time clears the mark. A thread that used
+//! its budget between two of our calls, or that yielded, looks the same, but is refilled within one period. So this file
+//! watches a suspicious thread for two periods. docs/design/0007 calls the clearing *washing*.
 
 use std::io;
 
@@ -28,11 +28,17 @@ pub(crate) fn enter(
         was.give(thread)?;
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    let suspicious = account.filter(|a| a.runtime_ns < 0 && !threads::is_asleep(thread));
+    let suspicious = account.filter(|a| may_be_marked(a) && !threads::is_asleep(thread));
     Ok((account, suspicious.map(|a| Watch::begin(thread, a))))
 }
 
-/// A reserved thread that was seen runnable without budget.
+/// True if a runnable thread in this state may wait for a refill that never comes. A thread that is to be refilled after
+/// `sched_yield` has budget, and its deadline is still ahead. (0 is no budget, either.)
+fn may_be_marked(account: &Account) -> bool {
+    account.runtime_ns <= 0 || account.ahead == Nanos::ZERO
+}
+
+/// A reserved thread that was seen runnable, and without budget or after its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
     since: Instant,
@@ -45,10 +51,11 @@ impl Watch {
         Watch { since: clock::now(), switches: account.switches, cpu_ns: threads::cpu_time(thread) }
     }
 
-    /// True if `thread` was runnable without budget and did not run for more than two periods: it will never run again.
+    /// True if `thread` was runnable, but without budget or after its deadline, and did not run for more than two
+    /// periods: it will never run again.
     pub(crate) fn is_stuck(watch: &mut Option<Watch>, thread: ThreadId, period: Nanos) -> bool {
         let seen = (!threads::is_asleep(thread)).then(|| Reading::of(thread).known()).flatten();
-        let Some(account) = seen.filter(|a| a.runtime_ns < 0) else {
+        let Some(account) = seen.filter(may_be_marked) else {
             *watch = None;
             return false;
         };
@@ -64,5 +71,24 @@ impl Watch {
     /// Time of the next useful look.
     pub(crate) fn due(&self, period: Nanos) -> Instant {
         self.since + period + period + Nanos::from_micros(500)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Nanos = Nanos::from_millis(10);
+
+    fn account(runtime_ns: i64, ahead: Nanos) -> Account {
+        Account { runtime_ns, sleeps: 5, switches: 9, ahead }
+    }
+
+    #[test]
+    fn a_thread_with_budget_is_suspicious_only_after_its_deadline() {
+        assert!(!may_be_marked(&account(900_000, PERIOD)), "it runs, or is refilled at its deadline");
+        assert!(may_be_marked(&account(900_000, Nanos::ZERO)), "it yielded, and no refill came");
+        assert!(may_be_marked(&account(0, PERIOD)), "the kernel throttles at 0");
+        assert!(may_be_marked(&account(-1, PERIOD)));
     }
 }

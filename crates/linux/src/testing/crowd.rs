@@ -1,4 +1,5 @@
-//! Twelve kinds of threads for tests of reservations: busy, waking often, overrunning, sleeping, new, and exiting.
+//! Thirteen kinds of threads for tests of reservations: busy, waking often, overrunning, yielding, sleeping, new, and
+//! exiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -6,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use qfabric_types::ThreadId;
 
-pub const KINDS: usize = 12;
+pub const KINDS: usize = 13;
+/// Kind that calls `sched_yield`: the kernel then throttles the thread although it has budget.
+pub const YIELDING: usize = 10;
 /// Kind whose threads live for 1 to 3 ms each.
-pub const BRIEF: usize = 10;
+pub const BRIEF: usize = 11;
 /// Kind that sleeps for minutes.
-pub const BLOCKED: usize = 11;
+pub const BLOCKED: usize = 12;
 /// CPU time and sleep of each turn, in microseconds. Some kinds need more than a budget of 1.3 ms in 10 ms.
 const TURNS: [(u64, u64); 10] = [
     (400, 0),
@@ -115,6 +118,7 @@ fn run_kind(kind: usize, slot: Arc<Slot>) {
         match kind {
             BRIEF => run_brief_thread(&slot, random.below(2_000)),
             BLOCKED => nap(120_000_000),
+            YIELDING => yield_or_work(random.below(600)),
             _ => {
                 let (busy, idle) = TURNS[kind];
                 burn(busy + if busy >= 1_000 { random.below(200) } else { 0 });
@@ -139,6 +143,15 @@ fn run_brief_thread(slot: &Arc<Slot>, work_us: u64) {
         let _ = join.join();
     }
     nap(500);
+}
+
+/// Yields, works or sleeps, in a random order.
+fn yield_or_work(random_us: u64) {
+    match random_us % 3 {
+        0 => std::thread::yield_now(),
+        1 => burn(random_us),
+        _ => nap(random_us),
+    }
 }
 
 fn nap(us: u64) {
