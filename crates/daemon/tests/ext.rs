@@ -128,6 +128,32 @@ fn a_hard_service_gets_no_more_than_it_asked_for() {
     assert!((0.17..0.23).contains(&share), "{share} of a CPU on an idle machine");
 }
 
+/// `run --fixed 0.3 --hard`: a share in every server period, instead of a service in every period of the application.
+#[test]
+fn a_fixed_share_is_kept_against_hogs_and_without_them() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let program = burner();
+    let contract = Contract {
+        fixed: Some(Share::from_ppm(300_000)),
+        jobs: JobSource::Consumption,
+        reclaiming: Reclaiming::Hard,
+        ..Contract::new("fixed", ms(40))
+    };
+    let app = admit(&client, &program, contract).unwrap();
+    assert_eq!(app.granted, Share::from_ppm(300_000));
+    std::thread::sleep(Duration::from_millis(200));
+    let alone = used(&program);
+    let _hogs: Vec<_> = (0..4).map(|_| burner()).collect();
+    let beside = used(&program);
+    assert!((0.27..0.33).contains(&alone), "{alone} of a CPU on an idle machine");
+    assert!((0.27..0.33).contains(&beside), "{beside} of a CPU beside hogs");
+    assert_eq!(client.application(app.id).unwrap().granted, app.granted, "no feedback changes it");
+}
+
 #[test]
 fn more_than_a_cpu_has_is_refused_with_the_numbers_and_changes_nothing() {
     let _lock = live_lock();
