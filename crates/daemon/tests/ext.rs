@@ -129,6 +129,8 @@ fn a_hard_service_gets_no_more_than_it_asked_for() {
 }
 
 /// `run --fixed 0.3 --hard`: a share in every server period, instead of a service in every period of the application.
+/// On an otherwise idle CPU the process's own clock shows less than the scheduler charges (SPECIFICATION.md), so only
+/// an upper bound holds there.
 #[test]
 fn a_fixed_share_is_kept_against_hogs_and_without_them() {
     let _lock = live_lock();
@@ -146,11 +148,17 @@ fn a_fixed_share_is_kept_against_hogs_and_without_them() {
     let app = admit(&client, &program, contract).unwrap();
     assert_eq!(app.granted, Share::from_ppm(300_000));
     std::thread::sleep(Duration::from_millis(200));
+    let before = counts(&client, &app);
     let alone = used(&program);
     let _hogs: Vec<_> = (0..4).map(|_| burner()).collect();
     let beside = used(&program);
-    assert!((0.27..0.33).contains(&alone), "{alone} of a CPU on an idle machine");
-    assert!((0.27..0.33).contains(&beside), "{beside} of a CPU beside hogs");
+    let after = counts(&client, &app);
+    assert!(alone < 0.33 && (0.27..0.33).contains(&beside), "{alone} of a CPU alone, {beside} beside hogs");
+    let (periods, charged) = (after.served - before.served, after.used_ns - before.used_ns);
+    assert_eq!((after.missed, after.violations), (0, 0), "{after:?}");
+    // 3 ms in every server period of 10 ms.
+    let each_ms = charged as f64 / periods as f64 / 1e6;
+    assert!(periods > 400 && (2.9..3.1).contains(&each_ms), "{each_ms} ms in each of {periods} periods");
     assert_eq!(client.application(app.id).unwrap().granted, app.granted, "no feedback changes it");
 }
 
