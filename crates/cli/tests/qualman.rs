@@ -82,6 +82,10 @@ fn picture_and_sound_cross_the_link_with_everything_reserved() {
     let _alone = live_lock();
     let report = measured("lip", &[]);
     check(&report, &["nothing", "everything"], 2);
+    for part in ["sender", "receiver"] {
+        let says = |note: &Value| note.as_str().unwrap().contains(&format!("of the {part}'s memory are "));
+        assert!(report["notes"].as_array().unwrap().iter().any(says), "{part}: {}", report["notes"]);
+    }
     for run in report["runs"].as_array().unwrap() {
         let (within, samples) =
             (run["skew"]["within_10_ms"].as_f64().unwrap(), run["skew"]["samples"].as_u64().unwrap());

@@ -128,6 +128,40 @@ fn a_hard_service_gets_no_more_than_it_asked_for() {
     assert!((0.17..0.23).contains(&share), "{share} of a CPU on an idle machine");
 }
 
+/// `run --fixed 0.3 --hard`: a share in every server period, instead of a service in every period of the application.
+/// On an otherwise idle CPU the process's own clock shows less than the scheduler charges (SPECIFICATION.md), so only
+/// an upper bound holds there.
+#[test]
+fn a_fixed_share_is_kept_against_hogs_and_without_them() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(ext());
+    let program = burner();
+    let contract = Contract {
+        fixed: Some(Share::from_ppm(300_000)),
+        jobs: JobSource::Consumption,
+        reclaiming: Reclaiming::Hard,
+        ..Contract::new("fixed", ms(40))
+    };
+    let app = admit(&client, &program, contract).unwrap();
+    assert_eq!(app.granted, Share::from_ppm(300_000));
+    std::thread::sleep(Duration::from_millis(200));
+    let before = counts(&client, &app);
+    let alone = used(&program);
+    let _hogs: Vec<_> = (0..4).map(|_| burner()).collect();
+    let beside = used(&program);
+    let after = counts(&client, &app);
+    assert!(alone < 0.33 && (0.27..0.33).contains(&beside), "{alone} of a CPU alone, {beside} beside hogs");
+    let (periods, charged) = (after.served - before.served, after.used_ns - before.used_ns);
+    assert_eq!((after.missed, after.violations), (0, 0), "{after:?}");
+    // 3 ms in every server period of 10 ms.
+    let each_ms = charged as f64 / periods as f64 / 1e6;
+    assert!(periods > 400 && (2.9..3.1).contains(&each_ms), "{each_ms} ms in each of {periods} periods");
+    assert_eq!(client.application(app.id).unwrap().granted, app.granted, "no feedback changes it");
+}
+
 #[test]
 fn more_than_a_cpu_has_is_refused_with_the_numbers_and_changes_nothing() {
     let _lock = live_lock();

@@ -20,6 +20,10 @@ pub const MOST_STEAL: f64 = 0.02;
 const MOST_FOREIGN: f64 = 0.05;
 /// A round is disturbed if the costs differ from the calibration by more than this fraction.
 const MOST_DRIFT: f64 = 0.15;
+/// Two rounds are compared only if the same frames cost at most this times as much in one as in the other. The
+/// speed of a machine changes from second to second, and at 100 % load a difference of a tenth decides which
+/// policy misses more.
+pub const MOST_APART: f64 = 1.05;
 /// The speed of the machine has changed if this number of successive rounds all cost more, or all cost less.
 const DRIFTING: i32 = 3;
 
@@ -69,6 +73,16 @@ impl Surroundings {
     }
 }
 
+impl Surroundings {
+    /// The reason for which this round cannot be compared with the rival's; `None` if the same frames cost about
+    /// the same in both.
+    pub fn speed_difference(&self, rival: &Surroundings) -> Option<String> {
+        let ratio = self.speed? / rival.speed?;
+        let apart = !(1.0 / MOST_APART..=MOST_APART).contains(&ratio);
+        apart.then(|| format!("its frames cost {:+.0} % compared with the rival's", (ratio - 1.0) * 100.0))
+    }
+}
+
 /// The relative difference of the costs from the calibration; 0 if it is unknown.
 fn drift(speed: Option<f64>) -> f64 {
     speed.map_or(0.0, |speed| speed - 1.0)
@@ -110,6 +124,18 @@ struct CpuTicks {
     all: u64,
 }
 
+impl CpuTicks {
+    /// The ticks between `self` and `end`. The kernel's sums of steal and of waiting for disks can decrease (proc(5));
+    /// then nothing has passed.
+    fn until(&self, end: &CpuTicks) -> CpuTicks {
+        CpuTicks {
+            busy: end.busy.saturating_sub(self.busy),
+            steal: end.steal.saturating_sub(self.steal),
+            all: end.all.saturating_sub(self.all),
+        }
+    }
+}
+
 impl Counters {
     /// Reads the counters. `hogs` are the children that still run; the kernel adds ended children to the demo's
     /// own times.
@@ -129,10 +155,9 @@ impl Counters {
     /// The readings between `self` and `end`, without the readings of the players and of the room, which stay at
     /// zero.
     pub fn until(&self, end: &Counters) -> Surroundings {
-        let steal = self.cpus.iter().zip(&end.cpus).map(|(a, b)| fraction(b.steal - a.steal, b.all - a.all)).collect();
-        let (busy, all) = self.cpus.iter().zip(&end.cpus).fold((0, 0), |(busy, all), (a, b)| {
-            (busy + b.busy.saturating_sub(a.busy), all + b.all.saturating_sub(a.all))
-        });
+        let passed: Vec<CpuTicks> = self.cpus.iter().zip(&end.cpus).map(|(a, b)| a.until(b)).collect();
+        let steal = passed.iter().map(|cpu| fraction(cpu.steal, cpu.all)).collect();
+        let (busy, all) = passed.iter().fold((0, 0), |(busy, all), cpu| (busy + cpu.busy, all + cpu.all));
         let ours = end.ours.saturating_sub(self.ours);
         Surroundings {
             steal,
@@ -149,8 +174,9 @@ impl Counters {
     }
 }
 
+/// At most 1, also if the sum of all ticks decreased while the part grew.
 fn fraction(part: u64, all: u64) -> f64 {
-    part as f64 / all.max(1) as f64
+    (part as f64 / all.max(1) as f64).min(1.0)
 }
 
 /// Fields: user nice system idle iowait irq softirq steal guest guest_nice (proc(5)). `guest` is part of `user`.
@@ -197,6 +223,23 @@ mod tests {
         let around = counters(0, 0, 0, 0).until(&counters(90, 0, 10, 90));
         assert!((around.mean_steal() - 0.1).abs() < 1e-9 && around.foreign == 0.0);
         assert!(around.disturbance().unwrap().contains("steal 10.0 %"));
+    }
+
+    #[test]
+    fn steal_that_decreases_is_no_steal() {
+        let around = counters(0, 0, 10, 0).until(&counters(100, 0, 4, 100));
+        assert_eq!((around.mean_steal(), around.disturbance()), (0.0, None));
+        let all_decreases = counters(100, 900, 0, 0).until(&counters(100, 200, 50, 0));
+        assert_eq!(all_decreases.mean_steal(), 1.0);
+    }
+
+    #[test]
+    fn rounds_with_different_costs_are_not_compared() {
+        let at = |speed| Surroundings { speed: Some(speed), ..Default::default() };
+        assert_eq!(at(0.97).speed_difference(&at(1.0)), None);
+        let why = at(1.11).speed_difference(&at(1.0)).unwrap();
+        assert_eq!(why, "its frames cost +11 % compared with the rival's");
+        assert_eq!(at(1.11).speed_difference(&Surroundings::default()), None, "unknown without calibration");
     }
 
     #[test]

@@ -5,18 +5,20 @@
 //! random (`--seed`) until the time is used up, with every number of players and every load equally often. In each
 //! cell static GRUB and Q-Fabric play, both also with players that skip frames, and one of the other rivals in
 //! turn. The order is random, and all policies of a cell use the same calibration.
-//! players that skip, and one of the other rivals in turn; in random order, each from the same calibration.
+
+mod outcome;
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
+pub use self::outcome::{Comparison, Outcome, outcomes, tally, verdicts};
+use crate::disturbance::MOST_APART;
 use crate::policy::{self, Policy, Skip};
 use crate::record::RunRecord;
 use crate::rows;
-use crate::stats::{self, Count};
-use crate::verdict::{self, Claim, ENOUGH_JOBS, Measured, State, Verdict};
+use crate::verdict::ENOUGH_JOBS;
 
 /// Numbers of players.
 pub const PLAYERS: [usize; 6] = [1, 2, 4, 6, 8, 12];
@@ -28,28 +30,8 @@ const LEAST_JOBS: usize = 50;
 pub const PILOT_JOBS: usize = 24;
 /// A cell with a load in this range counts as loaded.
 const LOADED: std::ops::RangeInclusive<f64> = 0.7..=1.0;
-/// Two rounds are compared only if the same frames cost at most this times as much in one as in the other. The
-/// speed of a machine changes from second to second, and at 100 % load a difference of a tenth decides which
-/// policy misses more.
-const MOST_APART: f64 = 1.05;
-/// A loaded cell counts only if static GRUB misses more than this fraction of its jobs; below, no policy can
-/// improve much.
-const LEAST_MISSES: f64 = 0.005;
-
-const ALL_CELLS: Claim =
-    Claim::ratio("misses no more jobs than static GRUB in the same room, in the geometric mean of all cells", 1.0);
-const IN_LOADED: Claim =
-    Claim::ratio("misses at most 0.4x as many jobs in the geometric mean of the loaded cells (70 to 100 %)", 0.4);
-const SKIPPING: Claim = Claim::ratio(
-    "misses at most 0.5x as many jobs in the loaded cells if its players skip frames, which count as missed",
-    0.5,
-);
-const BOTH_SKIP: Claim = Claim::ratio(
-    "misses at most 0.6x as many jobs as static GRUB in the loaded cells if the players of both skip frames",
-    0.6,
-);
-const ONE_CELL: Claim = Claim::ratio("misses no more jobs than static GRUB in the same room", 1.0);
-
+/// Fewest players of a loaded cell: with fewer, single jobs exceed the period.
+const LOADED_PLAYERS: usize = 4;
 /// The pattern in the costs of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -100,7 +82,7 @@ impl Cell {
     }
 
     fn is_loaded(&self) -> bool {
-        LOADED.contains(&self.load)
+        LOADED.contains(&self.load) && self.players >= LOADED_PLAYERS
     }
 }
 
@@ -161,109 +143,6 @@ pub fn speed_outlier<'a>(rounds: impl Iterator<Item = &'a RunRecord>) -> Option<
     (most > MOST_APART * least).then(|| (odd.policy.clone(), reason()))
 }
 
-/// The result of one cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    pub cell: Cell,
-    /// Misses of static GRUB, as a fraction of its jobs.
-    pub rival: f64,
-    /// Misses of Q-Fabric divided by misses of static GRUB. 0.5 is added to both counts, so that the ratio always
-    /// exists.
-    pub ratio: f64,
-    /// The verdict on this cell alone, with the 95 % interval of the ratio.
-    pub verdict: Verdict,
-    /// The ratio for Q-Fabric with players that skip frames, against static GRUB without skipping.
-    pub skipping: Option<f64>,
-    /// The ratio if the players of both skip frames.
-    pub both_skip: Option<f64>,
-    /// The reason for which the cell counts in no verdict.
-    pub disturbance: Option<String>,
-}
-
-/// The results of the cells in which both Q-Fabric and static GRUB were played.
-pub fn outcomes(cells: &[Cell], rounds: &[RunRecord]) -> Vec<Outcome> {
-    cells.iter().filter_map(|cell| outcome(cell, rounds)).collect()
-}
-
-fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
-    let name = cell.name();
-    let find = |policy: &Policy| {
-        let label = policy.label();
-        rounds.iter().find(|round| round.scenario == name && round.policy == label)
-    };
-    let skipping = |policy: Policy| find(&policy::skipping(policy, Skip::Predicted));
-    let (ours, rival) = (find(&policy::headline())?, find(&policy::equal_shares(true))?);
-    let count = |round: &RunRecord| rows::count(round);
-    let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| {
-        let (a, b) = (a?, b?);
-        speed_difference(a, b).is_none().then(|| smoothed_ratio(count(a), count(b)))
-    };
-    let unequal = speed_difference(ours, rival);
-    let alone = verdict::misses_of_rival(&[(ours, rival)])
-        .map(|measured| Measured { disturbed: measured.disturbed.or_else(|| unequal.clone()), ..measured });
-    Some(Outcome {
-        cell: *cell,
-        rival: count(rival).misses as f64 / count(rival).jobs.max(1) as f64,
-        ratio: smoothed_ratio(count(ours), count(rival)),
-        verdict: ONE_CELL.judge(&name, alone),
-        skipping: over(skipping(policy::headline()), Some(rival)),
-        both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
-        disturbance: ours.around.disturbance().or_else(|| rival.around.disturbance()).or(unequal),
-    })
-}
-
-/// The reason for which two rounds cannot be compared; `None` if the same frames cost about the same in both.
-fn speed_difference(ours: &RunRecord, rival: &RunRecord) -> Option<String> {
-    let ratio = ours.around.speed? / rival.around.speed?;
-    let apart = !(1.0 / MOST_APART..=MOST_APART).contains(&ratio);
-    apart.then(|| format!("its frames cost {:+.0} % compared with the rival's", (ratio - 1.0) * 100.0))
-}
-
-fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
-    let rate = |count: Count| (count.misses as f64 + 0.5) / count.jobs.max(1) as f64;
-    rate(ours) / rate(rival)
-}
-
-/// The verdicts on the goals, each over the geometric mean of its cells, followed by one verdict per cell.
-pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
-    let calm: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.disturbance.is_none()).collect();
-    let disturbed = outcomes.iter().filter(|_| calm.is_empty()).find_map(|outcome| outcome.disturbance.clone());
-    let counted = if calm.is_empty() { outcomes.iter().collect() } else { calm };
-    let loaded: Vec<&Outcome> =
-        counted.iter().copied().filter(|o| o.cell.is_loaded() && o.rival > LEAST_MISSES).collect();
-    let judge = |claim: Claim, cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>| {
-        claim.judge(&format!("grid, {} cells", cells.len()), mean(cells, ratio, &disturbed))
-    };
-    let goals = [
-        judge(ALL_CELLS, &counted, |outcome| Some(outcome.ratio)),
-        judge(IN_LOADED, &loaded, |outcome| Some(outcome.ratio)),
-        judge(SKIPPING, &loaded, |outcome| outcome.skipping),
-        judge(BOTH_SKIP, &loaded, |outcome| outcome.both_skip),
-    ];
-    goals.into_iter().chain(outcomes.iter().map(|outcome| outcome.verdict.clone())).collect()
-}
-
-fn mean(cells: &[&Outcome], ratio: fn(&Outcome) -> Option<f64>, disturbed: &Option<String>) -> Option<Measured> {
-    let logs: Vec<f64> = cells.iter().filter_map(|cell| ratio(cell)).map(f64::ln).collect();
-    let interval = stats::mean(&logs).map(|i| stats::Interval { low: i.low.exp(), high: i.high.exp() });
-    (!logs.is_empty()).then(|| Measured {
-        value: rows::mean(&logs).exp(),
-        interval,
-        samples: cells.iter().map(|cell| cell.verdict.samples).sum(),
-        disturbed: disturbed.clone(),
-    })
-}
-
-/// The number of cells that are held, missed, and without a verdict.
-pub fn tally(outcomes: &[Outcome]) -> String {
-    let count = |state| outcomes.iter().filter(|outcome| outcome.verdict.state == state).count();
-    let (held, missed, none) = (count(State::Held), count(State::Missed), count(State::Disturbed));
-    format!(
-        "{} cells judged separately against static GRUB: {held} held, {missed} missed, {none} without a verdict",
-        outcomes.len()
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,38 +164,6 @@ mod tests {
         let rivals: Vec<String> = (0..4).map(|i| policies(false, i)[4].label()).collect();
         assert_eq!(rivals, ["plain", "nice -20", "SCHED_FIFO", "static equal shares, hard"]);
         assert_eq!((policies(false, 0).len(), policies(true, 0).len()), (5, 8));
-    }
-
-    fn outcome(load: f64, ratio: f64, disturbance: Option<String>) -> Outcome {
-        let cell = Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true };
-        let (skipping, both_skip) = (Some(ratio / 2.0), Some(ratio));
-        let interval = Some(stats::Interval { low: ratio / 2.0, high: ratio * 2.0 });
-        let measured = Measured { value: ratio, interval, samples: 600, disturbed: disturbance.clone() };
-        let verdict = ONE_CELL.judge(&cell.name(), Some(measured));
-        Outcome { cell, rival: 0.2, ratio, verdict, skipping, both_skip, disturbance }
-    }
-
-    #[test]
-    fn the_geometric_mean_of_the_loaded_cells_is_judged() {
-        let outcomes = [outcome(0.8, 0.2, None), outcome(0.9, 0.3, None), outcome(0.4, 0.9, None)];
-        let verdicts = verdicts(&outcomes);
-        assert!(verdicts[..4].iter().all(|verdict| verdict.state == State::Held), "{verdicts:?}");
-        assert!((verdicts[1].value.unwrap() - 0.06_f64.sqrt()).abs() < 1e-9 && verdicts[1].samples == 1200);
-    }
-
-    #[test]
-    fn a_grid_of_disturbed_cells_has_no_verdict() {
-        let outcomes = [outcome(0.8, 3.0, Some("steal".into())), outcome(0.9, 0.3, Some("steal".into()))];
-        assert!(verdicts(&outcomes).iter().all(|verdict| verdict.state == State::Disturbed));
-        assert!(tally(&outcomes).ends_with("0 held, 0 missed, 2 without a verdict"));
-    }
-
-    #[test]
-    fn each_cell_is_judged_by_its_own_interval() {
-        let outcomes = [outcome(0.8, 3.0, None), outcome(0.9, 0.3, None), outcome(0.4, 0.9, None)];
-        let states: Vec<State> = verdicts(&outcomes)[4..].iter().map(|verdict| verdict.state).collect();
-        assert_eq!(states, [State::Missed, State::Held, State::Disturbed], "0.9 [0.45, 1.8] contains 1");
-        assert!(tally(&outcomes).ends_with("1 held, 1 missed, 1 without a verdict"));
     }
 
     #[test]
@@ -341,13 +188,5 @@ mod tests {
         let (odd, reason) = speed_outlier(rounds([0.90, 1.0, 0.91, 0.91]).iter()).unwrap();
         assert_eq!(odd, policy::headline().label());
         assert_eq!(reason, "frames cost +10 % compared with the other rounds of the cell");
-    }
-
-    #[test]
-    fn rounds_with_different_costs_are_not_compared() {
-        let [rival, ours] = [policy::equal_shares(true), policy::headline()];
-        assert_eq!(speed_difference(&round(&ours, 0.97), &round(&rival, 1.0)), None);
-        let why = speed_difference(&round(&ours, 1.11), &round(&rival, 1.0)).unwrap();
-        assert_eq!(why, "its frames cost +11 % compared with the rival's");
     }
 }

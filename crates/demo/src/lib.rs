@@ -34,7 +34,7 @@ use std::path::PathBuf;
 
 pub use progress::{Progress, Silent, Terminal};
 pub use report::Report;
-pub use stage::run;
+pub use stage::{ending_signals, run};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -60,7 +60,7 @@ pub struct Options {
     pub seed: u64,
     /// Further options for the contract of each player under Q-Fabric, in the syntax of `qfabric-player`.
     pub contract: Vec<String>,
-    /// Set this flag to end the demo. `run` also sets it on SIGINT and SIGTERM.
+    /// Set this flag to end the demo. `run` also sets it on SIGINT, SIGTERM and SIGHUP.
     pub stop: children::Stop,
 }
 

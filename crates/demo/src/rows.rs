@@ -79,6 +79,12 @@ pub struct Row {
     /// Mean of Q/P per player in force at the start of a frame. Greater than `mean_bandwidth` if players return
     /// bandwidth between frames.
     pub bandwidth_at_begin: Option<f64>,
+    /// Lower end of the 95 % interval of `miss_ratio_median`; `None` for one round, whose spread is unknown.
+    #[serde(default)]
+    pub miss_ratio_median_low: Option<f64>,
+    /// Upper end of the 95 % interval of `miss_ratio_median`.
+    #[serde(default)]
+    pub miss_ratio_median_high: Option<f64>,
 }
 
 /// One counted job.
@@ -161,6 +167,8 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
     let counts: Vec<Count> = counted.iter().map(|run| count(run)).collect();
     let Count { misses, jobs } = Count::sum(&counts);
     let interval = stats::proportion(&counts);
+    let ratios: Vec<f64> = counts.iter().map(|c| c.misses as f64 / c.jobs.max(1) as f64).collect();
+    let of_median = stats::median(&ratios);
     let skipped = all.iter().filter(|p| p.skipped).count() as u64;
     Row {
         policy: run.policy.clone(),
@@ -187,13 +195,15 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         warm_up: run.warm_up as u64,
         misses_low: interval.low,
         misses_high: interval.high,
-        miss_ratio_median: median(counts.iter().map(|c| c.misses as f64 / c.jobs.max(1) as f64).collect()),
+        miss_ratio_median: median(ratios),
         skipped,
         rounds: counted.len() as u64,
         disturbed_rounds: rounds.iter().filter(|round| round.around.disturbance().is_some()).count() as u64,
         disturbed: counted.iter().all(|round| round.around.disturbance().is_some()),
         steal: mean(&counted.iter().map(|run| run.around.mean_steal()).collect::<Vec<_>>()),
         bandwidth_at_begin: at_begin,
+        miss_ratio_median_low: of_median.map(|interval| interval.low),
+        miss_ratio_median_high: of_median.map(|interval| interval.high),
     }
 }
 
@@ -365,6 +375,7 @@ pub(crate) mod tests {
         let row = row(&rounds.iter().collect::<Vec<_>>());
         assert!(row.misses_low < row.miss_ratio && row.miss_ratio < row.misses_high, "{row:?}");
         assert_eq!((row.miss_ratio, row.miss_ratio_median), (0.125, 0.125));
+        assert_eq!((row.miss_ratio_median_low, row.miss_ratio_median_high), (Some(0.0), Some(0.25)));
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
     }
 

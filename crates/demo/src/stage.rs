@@ -280,19 +280,34 @@ impl Drop for Folder {
     }
 }
 
-/// Sets the flag on SIGINT and SIGTERM until the returned value is dropped.
+/// Sets the flag on the [`ending_signals`] until the returned value is dropped.
 pub(crate) fn raise_on_signals(stop: &Stop) -> Result<Signals> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
     let register =
         |signal| signal_hook::flag::register(signal, Arc::clone(&stop.0)).context("cannot install the signal handlers");
-    Ok(Signals([register(SIGINT)?, register(SIGTERM)?]))
+    ending_signals().into_iter().map(register).collect::<Result<_>>().map(Signals)
 }
 
-pub(crate) struct Signals([signal_hook::SigId; 2]);
+/// The signals that end the demo in order: SIGINT, SIGTERM, and SIGHUP for a closed terminal. A hangup that the
+/// process ignores (`nohup`) stays ignored.
+pub fn ending_signals() -> Vec<i32> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let hangup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
+    [SIGINT, SIGTERM].into_iter().chain(hangup).collect()
+}
+
+/// Whether a process with this `/proc/PID/status` ignores the signal.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+pub(crate) struct Signals(Vec<signal_hook::SigId>);
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for id in self.0 {
+        for id in self.0.drain(..) {
             signal_hook::low_level::unregister(id);
         }
     }
@@ -301,6 +316,7 @@ impl Drop for Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Signal, getpid, kill_process};
 
     #[test]
     fn the_private_folder_is_removed_at_the_end() {
@@ -309,5 +325,26 @@ mod tests {
         assert!(path.is_dir());
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_closed_terminal_ends_the_demo_like_ctrl_c() {
+        let stop = Stop::default();
+        let signals = raise_on_signals(&stop).unwrap();
+        assert!(stop.check().is_ok());
+        kill_process(getpid(), Signal::HUP).unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while stop.check().is_ok() && Instant::now() < patience {
+            std::thread::yield_now();
+        }
+        assert!(stop.check().is_err());
+        drop(signals);
+    }
+
+    #[test]
+    fn a_hangup_that_nohup_ignores_is_known_from_the_status_of_the_process() {
+        let nohup = "Name:\tqfabric\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert!(ignores(nohup, 1) && !ignores(nohup, 15));
+        assert!(!ignores("SigIgn:\t0000000000001000\n", 1) && !ignores("", 1));
     }
 }

@@ -17,10 +17,33 @@ use crate::stats::{self, Count, Interval};
 pub const ENOUGH_JOBS: u64 = 600;
 // One player under hogs.
 const MISSES: Claim = Claim::percent("misses at most 1 % of its jobs", 0.01);
-const OVERHEAD: Claim = Claim::ratio("reserves at most 1.15x its mean demand", 1.15);
+const OVERHEAD: Claim = Claim::ratio(Conditions::Plain, "reserves at most 1.15x its mean demand", 1.15);
 // Near capacity.
-const MISSES_OF_RIVAL: Claim = Claim::ratio("misses at most 0.5x as many jobs as static GRUB in the same room", 0.5);
-const BANDWIDTH_OF_RIVAL: Claim = Claim::ratio("reserves at most 0.85x as much as static GRUB", 0.85);
+const MISSES_OF_RIVAL: Claim =
+    Claim::ratio(Conditions::Plain, "misses at most 0.5x as many jobs as static GRUB in the same room", 0.5);
+const BANDWIDTH_OF_RIVAL: Claim =
+    Claim::ratio(Conditions::Plain, "reserves at most 0.85x as much as static GRUB", 0.85);
+
+/// The conditions of a claim. Every claim is about a calm machine, because only undisturbed rounds count.
+#[derive(Clone, Copy, Debug)]
+pub enum Conditions {
+    /// No player skips frames.
+    Plain,
+    /// Under Q-Fabric, players skip frames that are predicted to be late. A skipped frame counts as missed.
+    OursSkip,
+    /// The players of both sides skip.
+    BothSkip,
+}
+
+impl Conditions {
+    fn words(self) -> &'static str {
+        match self {
+            Conditions::Plain => "calm, without skipping",
+            Conditions::OursSkip => "calm, Q-Fabric's players skip",
+            Conditions::BothSkip => "calm, the players of both skip",
+        }
+    }
+}
 
 /// A promise of Q-Fabric to keep a value at or below a bound.
 #[derive(Clone, Copy, Debug)]
@@ -30,24 +53,25 @@ pub struct Claim {
     bound: f64,
     /// True if value and bound are fractions shown in percent, false if they are ratios.
     percent: bool,
+    conditions: Conditions,
 }
 
 impl Claim {
     /// A claim about a ratio.
-    pub const fn ratio(text: &'static str, bound: f64) -> Claim {
-        Claim { text, bound, percent: false }
+    pub const fn ratio(conditions: Conditions, text: &'static str, bound: f64) -> Claim {
+        Claim { text, bound, percent: false, conditions }
     }
 
-    /// A claim about a fraction.
+    /// A claim about a fraction, without skipping.
     const fn percent(text: &'static str, bound: f64) -> Claim {
-        Claim { text, bound, percent: true }
+        Claim { text, bound, percent: true, conditions: Conditions::Plain }
     }
 
     /// Applies the rule to the measurement. `None` means that no round of both sides was played. `place` begins
-    /// the sentence.
+    /// the sentence, and the conditions follow.
     pub fn judge(&self, place: &str, measured: Option<Measured>) -> Verdict {
         let nothing = Verdict {
-            claim: format!("{place}: Q-Fabric {}", self.text),
+            claim: format!("{place}, {}: Q-Fabric {}", self.conditions.words(), self.text),
             state: State::Disturbed,
             samples: 0,
             value: None,
@@ -55,7 +79,7 @@ impl Claim {
             high: None,
             bound: self.bound,
             percent: self.percent,
-            reason: Some("no cycle has a round of both sides".into()),
+            reason: Some("there are no rounds of both sides to compare".into()),
         };
         let Some(measured) = measured else { return nothing };
         let (state, reason) = rule(&measured, self.bound);
@@ -213,11 +237,11 @@ fn over_rounds(rounds: &[&RunRecord], value: impl Fn(&RunRecord) -> Option<f64>)
 /// Our round and the rival's round of the same cycle.
 pub type Pair<'a> = (&'a RunRecord, &'a RunRecord);
 
-/// Pairs of rounds of the same cycle. Returns only the undisturbed pairs if there are any.
+/// Pairs of rounds of the same cycle. Returns only the comparable pairs if there are any.
 fn pairs<'a>(ours: &[&'a RunRecord], rival: &[&'a RunRecord]) -> Vec<Pair<'a>> {
     let partner = |round: &RunRecord| rival.iter().copied().find(|other| other.cycle == round.cycle);
     let all: Vec<Pair> = ours.iter().filter_map(|round| Some((*round, partner(round)?))).collect();
-    let calm: Vec<Pair> = all.iter().copied().filter(|&(a, b)| disturbance(&[a, b]).is_none()).collect();
+    let calm: Vec<Pair> = all.iter().copied().filter(|&pair| disturbance_of_pair(pair).is_none()).collect();
     if calm.is_empty() { all } else { calm }
 }
 
@@ -230,7 +254,7 @@ pub fn misses_of_rival(pairs: &[Pair]) -> Option<Measured> {
         value: rate(ours) / rate(rival),
         interval: Some(stats::ratio_of_misses(&counts)),
         samples: ours.jobs.min(rival.jobs),
-        disturbed: pairs.iter().find_map(|&(a, b)| disturbance(&[a, b])),
+        disturbed: pairs.iter().find_map(|&pair| disturbance_of_pair(pair)),
     })
 }
 
@@ -248,13 +272,19 @@ fn bandwidth_of_rival(pairs: &[Pair]) -> Option<Measured> {
         value: rows::median(ratios.clone()),
         interval: stats::median(&ratios),
         samples: jobs(|pair| rows::count(pair.0)).min(jobs(|pair| rows::count(pair.1))),
-        disturbed: pairs.iter().find_map(|&(a, b)| disturbance(&[a, b])),
+        disturbed: pairs.iter().find_map(|&pair| disturbance_of_pair(pair)),
     })
 }
 
 /// The first disturbance. The caller has already selected undisturbed rounds if there were any.
 fn disturbance(rounds: &[&RunRecord]) -> Option<String> {
     rounds.iter().find_map(|round| round.around.disturbance())
+}
+
+/// The reason for which two rounds cannot be compared: one is disturbed, or the same frames cost more in one of
+/// them.
+fn disturbance_of_pair((ours, rival): Pair) -> Option<String> {
+    disturbance(&[ours, rival]).or_else(|| ours.around.speed_difference(&rival.around))
 }
 
 /// Comparisons without a bound: with the default scheduler, and with costs that are known beforehand.
@@ -349,6 +379,30 @@ mod tests {
         stolen(&mut rounds[0]);
         let verdict = &verdicts(&rounds)[0];
         assert_eq!((verdict.state, verdict.samples), (State::Held, 750));
+    }
+
+    #[test]
+    fn a_pair_whose_frames_cost_different_amounts_decides_nothing() {
+        let mut rounds = shift(5, 40);
+        rounds.iter_mut().for_each(|round| round.around.speed = Some(1.0));
+        rounds[0].around.speed = Some(1.1);
+        assert!(rounds[0].around.disturbance().is_none());
+        let verdict = &verdicts(&rounds)[0];
+        assert_eq!((verdict.state, verdict.samples), (State::Held, 1_200), "three of four pairs");
+        let slow = |round: &&mut RunRecord| !round.policy.starts_with("static");
+        rounds.iter_mut().filter(slow).for_each(|round| round.around.speed = Some(1.1));
+        for verdict in verdicts(&rounds) {
+            assert_eq!(verdict.state, State::Disturbed);
+            assert!(verdict.reason.unwrap().contains("frames cost +10 % compared with the rival's"));
+        }
+    }
+
+    #[test]
+    fn every_claim_says_calm_and_without_skipping() {
+        let rounds = [hogs(0, 150, 5), shift(5, 40)].concat();
+        let verdicts = verdicts(&rounds);
+        let words = "calm, without skipping: Q-Fabric";
+        assert!(verdicts.len() == 4 && verdicts.iter().all(|verdict| verdict.claim.contains(words)), "{verdicts:?}");
     }
 
     #[test]

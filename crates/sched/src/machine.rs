@@ -1,5 +1,5 @@
-//! Simulates tasks on some CPUs: reservations run first, earliest deadline first; other tasks share the rest by
-//! weight. Times in nanoseconds; work, budgets and rates are real numbers.
+//! Simulates tasks on some CPUs: reservations run first, earliest deadline first, then tasks with a fixed priority;
+//! other tasks share the rest by weight. Times in nanoseconds; work, budgets and rates are real numbers.
 //!
 //! Between two events every rate is constant, so the machine jumps from event to event: a job ends, a budget is
 //! spent (noticed at the next tick, if one is configured, or when the task is preempted), a throttled server is
@@ -13,7 +13,7 @@
 //! A task stays on the run queue on which it last ran. The m earliest deadlines run, each on its own CPU if that is
 //! free. A CPU that the hypervisor has taken away ([`Steal`]) keeps its task: the task makes no progress, but the
 //! time is charged to it. Not modelled: the cost of moving tasks between CPUs, and the kernel's servers for best
-//! effort.
+//! effort, which take at most 5 % of the time from tasks with a fixed priority.
 
 use std::collections::VecDeque;
 
@@ -83,6 +83,12 @@ struct Task {
     runs: bool,
     /// Weight in the division of the time in which no reservation runs.
     weight: f64,
+    /// Has a fixed priority: without a reservation it runs before all tasks that share by weight.
+    fixed_priority: bool,
+    /// The time at which the task last woke.
+    woke: Instant,
+    /// The time at which its last job ended.
+    ended: Option<Instant>,
     /// Bandwidth of a reservation that the task gave up, and the time until which it counts.
     leaving: Option<(Share, Instant)>,
     /// Rate of progress until the next event, 0 to 1.
@@ -125,6 +131,9 @@ impl Machine {
             cpu,
             runs: false,
             weight: WEIGHT,
+            fixed_priority: false,
+            woke: Instant::ZERO,
+            ended: None,
             leaving: None,
             speed: 0.0,
             spending: 0.0,
@@ -135,6 +144,12 @@ impl Machine {
     /// Sets the weight that applies while the task has no reservation.
     pub fn set_weight(&mut self, task: TaskId, weight: f64) {
         self.tasks[task.0].weight = weight;
+    }
+
+    /// Gives the task a fixed priority (SCHED_FIFO) while it has no reservation. All such tasks have the same
+    /// priority: a task that has a CPU keeps it until its work ends, and the task that woke first is next.
+    pub fn set_fixed_priority(&mut self, task: TaskId) {
+        self.tasks[task.0].fixed_priority = true;
     }
 
     pub fn now(&self) -> Instant {
@@ -165,6 +180,10 @@ impl Machine {
     pub fn begin(&mut self, task: TaskId, release: Instant, cost: Nanos) {
         let now = self.now;
         let task = &mut self.tasks[task.0];
+        // A task that begins its next job at once has not slept, and keeps its place.
+        if task.jobs.is_empty() && task.ended != Some(now) {
+            task.woke = now;
+        }
         task.jobs.push_back(Job { release, cost, left_ns: cost.as_f64(), stolen_ns: 0.0 });
         if let Some(server) = &mut task.server {
             server.wake(now);
@@ -228,6 +247,7 @@ impl Machine {
         let now = self.now;
         let task = &mut self.tasks[index];
         let job = task.jobs.pop_front()?;
+        task.ended = Some(now);
         let virtual_finish = task.server.map(|server| server.deadline());
         if let (true, Some(server)) = (task.jobs.is_empty(), &mut task.server) {
             server.sleep(now);
@@ -355,11 +375,25 @@ impl Machine {
         server.share().as_f64().max(most - inactive - extra) / most
     }
 
-    /// Divides the CPUs on which no reservation runs among the tasks without one, hogs included, by weight; a task
-    /// gets at most one CPU.
+    /// Gives the CPUs on which no reservation runs to the tasks with a fixed priority, and divides the others among
+    /// the tasks without one.
     fn share_the_rest(&mut self, cpus: usize) {
+        let waits = |i: &usize| {
+            let task = &self.tasks[*i];
+            task.fixed_priority && task.server.is_none() && task.is_ready()
+        };
+        let mut fixed: Vec<usize> = (0..self.tasks.len()).filter(waits).collect();
+        fixed.sort_by_key(|&i| self.tasks[i].woke);
+        fixed.truncate(cpus);
+        fixed.iter().for_each(|&i| self.tasks[i].speed = 1.0);
+        self.share_by_weight(cpus - fixed.len());
+    }
+
+    /// Divides these CPUs by weight among the tasks without reservation and priority, hogs included; a task gets at
+    /// most one CPU.
+    fn share_by_weight(&mut self, cpus: usize) {
         let (mut free, mut weights) = (cpus as f64, self.config.hogs as f64 * WEIGHT);
-        let fair = |task: &Task| task.server.is_none() && task.is_ready();
+        let fair = |task: &Task| task.server.is_none() && !task.fixed_priority && task.is_ready();
         weights += self.tasks.iter().filter(|task| fair(task)).map(|task| task.weight).sum::<f64>();
         loop {
             let full = |task: &&mut Task| fair(task) && task.speed == 0.0 && task.weight * free >= weights;

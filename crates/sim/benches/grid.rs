@@ -16,8 +16,9 @@ fn main() {
     let extent = if shortly { Extent { seeds: 1, ..extent } } else { extent };
     let cells = if shortly || has("few") { few() } else { all() };
     let ours = |row: &Row| {
-        let late = Row { skip: Skip::Late, ..RIVAL };
-        [RIVAL, late].contains(row) || matches!(row.policy, Policy::GiveBack | Policy::Feedback)
+        let soft = Row { policy: Policy::Soft, skip: Skip::Predicted };
+        let rival = row.policy == RIVAL.policy || *row == soft;
+        rival || matches!(row.policy, Policy::GiveBack | Policy::Feedback)
     };
     let rows: Vec<Row> = Row::all().filter(|row| !(shortly || has("ours")) || ours(row)).collect();
     print!("{}", Report::of(&cells, &rows, extent).text());

@@ -28,6 +28,8 @@ pub enum Policy {
     BestEffort,
     /// Scheduled like the hogs, but with this weight instead of [`qfabric_sched::WEIGHT`].
     Weighted(f64),
+    /// Before the hogs, with the same fixed priority as other such players (SCHED_FIFO).
+    FixedPriority,
     /// A fixed reservation.
     Static(Reservation, Reclaiming),
     /// Q-Fabric with this contract.
@@ -202,8 +204,10 @@ impl World {
             let admitted = self.machine.reserve(task, Some((*reservation, *reclaiming)));
             self.outcomes.refused += u64::from(admitted.is_err());
         }
-        if let Policy::Weighted(weight) = player.policy {
-            self.machine.set_weight(task, weight);
+        match player.policy {
+            Policy::Weighted(weight) => self.machine.set_weight(task, weight),
+            Policy::FixedPriority => self.machine.set_fixed_priority(task),
+            _ => (),
         }
         let expects = predictor(PredictorSpec::Hint { n: 24 }, 0.0);
         let (app, released, begun, ended, ring) = (None, 0, 0, 0, Vec::new());

@@ -30,10 +30,11 @@ const STREAM_2: [Row; 3] = [
 /// not exceed the paper's value: the budget follows the cost, and the 25 % row shows that the paper's costs vary
 /// by 3 points of a CPU, so the rest of its σ does not come from the streams.
 const TOLERANCE: [f64; 4] = [5.0, 5.0, 5.0, 1.0];
-/// Rows whose mean and σ of ε, averaged over many streams, differ from the paper. Taps that were trained on jobs
-/// without spikes answer a spike of interrupt work with wrong predictions for as many jobs as there are taps. The
-/// paper does not print the number of spikes in its film.
-const SPIKED: [&str; 2] = ["ol:36,60", "ol:45,120"];
+/// The same for rows whose mean and σ of ε, averaged over many streams, differ from the paper. Taps that were
+/// trained on jobs without spikes answer a spike of interrupt work with wrong predictions for as many jobs as there
+/// are taps. The paper does not print the number of spikes in its film. So σ is not the printed one; the bound only
+/// keeps it from growing.
+const SPIKED: [(&str, [f64; 4]); 2] = [("ol:36,60", [5.0, 6.0, 40.0, 1.0]), ("ol:45,120", [5.0, 6.0, 50.0, 1.0])];
 /// Mean number of jobs to return to the target in the paper, and the accepted excess. The activity of stream 1
 /// rises for several jobs, so its excursions last about two jobs.
 const RECOVERY: [(&str, f64, f64); 2] = [("mma:3,12", 1.034, 1.5), ("ma:3", 1.142, 0.15)];
@@ -95,15 +96,19 @@ fn check(name: &str, stream: Stream, late: f64, rows: [Row; 3]) {
     for (controller, printed) in rows {
         let (found, recovery) = average(stream, controller, late, None);
         print(controller, &found, &printed, recovery);
-        for (column, ((found, printed), tolerance)) in found.iter().zip(printed).zip(TOLERANCE).enumerate() {
-            if [1, 2].contains(&column) && SPIKED.contains(&controller) {
-                continue;
-            }
+        let spiked = SPIKED.into_iter().find(|row| row.0 == controller).map(|row| row.1);
+        for ((found, printed), tolerance) in found.iter().zip(printed).zip(spiked.unwrap_or(TOLERANCE)) {
             assert!(
                 (found - printed).abs() <= tolerance,
                 "{name}, {controller}: {found:.2} for {printed} ± {tolerance}"
             );
         }
+        assert!(
+            found[4] <= printed[4],
+            "{name}, {controller}: σ of Q/P is {:.2}, not at most {}",
+            found[4],
+            printed[4]
+        );
         for (_, jobs, more) in RECOVERY.iter().filter(|row| row.0 == controller) {
             assert!((1.0..=jobs + more).contains(&recovery), "{name}, {controller}: back after {recovery} jobs");
         }
@@ -133,9 +138,9 @@ fn fixed_row(stream: Stream, late: f64, row: &Fixed) -> [f64; 3] {
 fn a_fixed_bandwidth_near_the_mean_is_unstable() {
     let [p, mean, sd] = fixed_row(stream_2, 0.05, &FIXED_2[0]);
     let [printed_p, printed_mean, printed_sd] = FIXED_2[0].printed;
-    assert!((p - printed_p).abs() <= 10.0, "p = {p}");
+    assert!((p - printed_p).abs() <= 3.0, "p = {p}");
     assert!(mean > 100.0 && sd > 100.0, "many periods late: {mean} ± {sd}");
-    assert!((sd / mean - printed_sd / printed_mean).abs() <= 0.5, "σ over mean: {}", sd / mean);
+    assert!((sd / mean - printed_sd / printed_mean).abs() <= 0.3, "σ over mean: {}", sd / mean);
 }
 
 /// Stream 1 has no busy minutes (see `streams`): it shows the same instability in phases of seconds.
@@ -153,12 +158,12 @@ fn with_a_fifth_less_bandwidth_the_first_stream_is_late_and_its_error_varies_twi
 #[test]
 fn a_fixed_bandwidth_far_above_the_mean_is_early() {
     let [p, mean, sd] = fixed_row(stream_1, 0.0, &FIXED_1[1]);
-    for (found, printed) in [p, mean, sd].into_iter().zip(FIXED_1[1].printed) {
-        assert!((found - printed).abs() <= 3.0, "{found} for {printed}");
+    for ((found, printed), tolerance) in [p, mean, sd].into_iter().zip(FIXED_1[1].printed).zip([3.0, 2.0, 1.0]) {
+        assert!((found - printed).abs() <= tolerance, "{found} for {printed} ± {tolerance}");
     }
     let [_, mean, sd] = fixed_row(stream_2, 0.05, &FIXED_2[1]);
     assert!((-28.9..=-26.4).contains(&mean), "{mean}");
-    assert!((sd - FIXED_2[1].printed[2]).abs() <= 3.0, "{sd}");
+    assert!((sd - FIXED_2[1].printed[2]).abs() <= 1.0, "{sd}");
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!  h0: daemon, a sender for each stream ──METP──> emulated link ──> h1: daemon, a receiver for each stream
-//!        └──────────── one joint contract for each stream: CPU and rate on both hosts ───────────┘
+//!        └──────────── one joint contract for each stream: CPU, memory, rate on both ───────────┘
 //! ```
 
+mod contract;
 mod daemons;
 mod streams;
 
@@ -13,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use qfabric_client::{Client, Cpu, JointBuilder, JointHandle};
 use qfabric_demo::children::{self, ChildGuard, Stop};
 use qfabric_demo::record::parse_log;
-use qfabric_types::{Bytes, Instant, Nanos, Resource};
+use qfabric_types::{Instant, Nanos};
 
 pub(crate) use self::streams::play;
 
+use self::contract::reserve;
 use self::daemons::{End, Site};
 use crate::background::{Background, Player};
 use crate::experiment::{Experiment, Reserved, StreamPlan};
@@ -35,8 +36,6 @@ const READY_PATIENCE: Duration = Duration::from_secs(60);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// Port of the first receiver.
 const PORT: u16 = 7_900;
-/// Memory of each part of a contract.
-const MEMORY: Bytes = Bytes::new(16 << 20);
 
 /// What the runs on two hosts share.
 pub(crate) struct TwoHosts<'a> {
@@ -82,12 +81,6 @@ impl Decoder {
     }
 }
 
-/// What holds a stream's reservations; dropping it ends them.
-struct Held {
-    contract: JointHandle,
-    _cpus: Vec<Cpu>,
-}
-
 impl TwoHosts<'_> {
     /// Sends `frames` frames of the fastest stream.
     pub(crate) fn run(&self, experiment: Experiment, reserved: Reserved, frames: u32) -> Result<Played> {
@@ -124,10 +117,11 @@ impl TwoHosts<'_> {
         drop(background);
         let times = |(ends, plan)| times(ends, plan, start, seconds);
         let streams = ends.into_iter().zip(plans).map(times).collect::<Result<_>>()?;
+        let notes = held.iter().flatten().flat_map(|held| held.notes.clone()).collect();
         held.into_iter().flatten().try_for_each(|held| held.contract.end())?;
         let reasons = site.invalid()?;
         let disturbance = (!reasons.is_empty()).then(|| reasons.join("; "));
-        Ok(Played { streams, notes: Vec::new(), disturbance })
+        Ok(Played { streams, notes, disturbance })
     }
 
     /// Starts both processes of a stream and waits until they are connected.
@@ -190,37 +184,6 @@ impl TwoHosts<'_> {
         }
         Ok(())
     }
-}
-
-/// One joint contract for a stream: CPU, memory and the rate on both hosts; both processes draw from it.
-fn reserve(clients: &[Client; 2], ends: &Ends, plan: &StreamPlan) -> Result<Held> {
-    let rate = plan.rate().get() as f64;
-    let (memory, receiving) = (MEMORY.as_f64(), plan.share + plan.decoder_share);
-    let network = |direction: &str| format!("network {} {direction}", daemons::INTERFACE).parse::<Resource>();
-    let contract = JointBuilder::new()
-        .want("", Resource::Cpu, plan.sender_share, plan.sender_share)?
-        .want("", Resource::Memory, memory, memory)?
-        .want("", network("out")?, rate, rate)?
-        .want(End::Receiver.name(), Resource::Cpu, receiving, receiving)?
-        .want(End::Receiver.name(), Resource::Memory, memory, memory)?
-        .want(End::Receiver.name(), network("in")?, rate, rate)?
-        .patience(Duration::from_secs(5))
-        .leased()
-        .apply(&clients[0])
-        .context("the joint contract is refused")?;
-    let draw = |client: &Client, process: &ChildGuard, share: qfabric_types::Share| -> Result<Cpu> {
-        let mut cpu = Cpu::new();
-        cpu.reserve_from(client, contract.id(), process.id() as i32, share, plan.period())?;
-        Ok(cpu)
-    };
-    let mut cpus = vec![
-        draw(&clients[0], &ends.sender, plan.sender_share()).context("the sender's CPU")?,
-        draw(&clients[1], &ends.receiver, plan.share()).context("the receiver's CPU")?,
-    ];
-    if let Some(decoder) = &ends.decoder {
-        cpus.push(draw(&clients[1], &decoder.process, plan.decoder_share()).context("the decoder's CPU")?);
-    }
-    Ok(Held { contract, _cpus: cpus })
 }
 
 /// Asks the receiver for its times. Its lines are `frame NUMBER NS`, then `end`.

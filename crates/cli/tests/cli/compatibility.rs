@@ -1,11 +1,25 @@
 //! Real programs under a reservation: those of docs/guide/src/compatibility.md that are installed.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use qfabric_linux::testing::skip;
 
 use crate::harness::{Answer, qfabric};
 use crate::live::live;
+
+/// The example of a pool of threads with timers; None if there is no compiler.
+fn executor(folder: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c/executor.c");
+    let program = folder.join("executor");
+    let mut compiler = Command::new("cc");
+    let Ok(built) = compiler.args(["-O2", "-pthread"]).arg(source).arg("-o").arg(&program).output() else {
+        skip("cc is not installed");
+        return None;
+    };
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(program)
+}
 
 /// Runs `qfabric run LINE`. None if the program behind `--` is not installed, or no reservation is possible here.
 fn run(line: &str) -> Option<Answer> {
@@ -52,4 +66,16 @@ fn players_converters_and_stressors_run_without_further_options() {
             ran.expect(0, &["reserved on average"]);
         }
     }
+}
+
+/// Any free thread of the pool takes the timer that is due next, so each thread has jobs of all three periods.
+#[test]
+fn a_pool_of_threads_with_timers_runs_all_its_callbacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = executor(folder.path()) else { return };
+    let line = format!("--period 10ms --max-bandwidth 0.9 -- {} 1", program.display());
+    let Some(ran) = run(&line) else { return };
+    let callbacks = ["every  10 ms: 100 callbacks", "every  40 ms: 25 callbacks", "every 100 ms: 10 callbacks"];
+    ran.expect(0, &callbacks);
+    ran.expect(0, &["reserved on average"]);
 }

@@ -50,7 +50,7 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
     let colour = if ratio <= 1.0 { "#059669" } else { "#DC2626" };
     let strength = (ratio.ln().abs() / FULL.ln()).min(1.0) * 0.75;
     let (w, h) = (CELL.0 - 3, CELL.1 - 3);
-    let dashed = if outcome.disturbance.is_some() { " stroke-dasharray=\"4 3\"" } else { "" };
+    let dashed = if outcome.plain.disturbance.is_some() { " stroke-dasharray=\"4 3\"" } else { "" };
     put(
         svg,
         format_args!(

@@ -306,8 +306,8 @@ impl Report {
         let title = "Misses of Q-Fabric divided by those of static GRUB";
         let skipping = "The same ratio if the players of both skip frames that are predicted to be late";
         vec![
-            ("grid", heat::svg(title, &self.grid, |outcome| Some(outcome.ratio))),
-            ("grid-skipping", heat::svg(skipping, &self.grid, |outcome| outcome.both_skip)),
+            ("grid", heat::svg(title, &self.grid, |outcome| Some(outcome.plain.ratio))),
+            ("grid-skipping", heat::svg(skipping, &self.grid, |outcome| Some(outcome.both_skip.as_ref()?.ratio))),
         ]
     }
 
@@ -548,8 +548,8 @@ mod tests {
         let measured = Measured { records, missing, machine, clips: Vec::new(), loads: Vec::new() };
         let agenda = Agenda { rounds: 2, ..Agenda::of_cells(vec![cell], false, 7) };
         let report = Report::new(measured, &agenda);
-        assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 5));
-        assert!(report.grid[0].ratio < 0.01 && report.html().unwrap().contains("0.00x"));
+        assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 7));
+        assert!(report.grid[0].plain.ratio < 0.01 && report.html().unwrap().contains("0.00x"));
         assert!(report.text().contains("players"), "{}", report.text());
     }
 

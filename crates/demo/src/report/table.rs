@@ -10,11 +10,12 @@ use crate::rows::Row;
 use crate::verdict::percent;
 
 /// The column headings.
-pub(super) const COLUMNS: [&str; 13] = [
+pub(super) const COLUMNS: [&str; 14] = [
     "policy",
     "jobs",
     "misses",
     "95 % interval",
+    "median of rounds (95 %)",
     "skipped",
     "in target",
     "mean ε",
@@ -30,7 +31,8 @@ pub(super) const COLUMNS: [&str; 13] = [
 pub(super) const LEGEND: &str = "ε: finish time minus deadline, in % of the frame period, rounded up to the server period P \
     for all policies; Q/P: reserved bandwidth per player, mean over time (bandwidth that a player returns between \
     frames lowers it), σ of the bandwidth in force when frames begin; demand: bandwidth used; all in % of one CPU; \
-    jitter: difference between frame interval and period. Skipped frames count as missed. With GRUB a job that gets \
+    jitter: difference between frame interval and period. Skipped frames count as missed. The misses and their interval \
+    are those of all jobs together, the median is that of the rounds. With GRUB a job that gets \
     unused time ends early, outside the target, so compare misses and Q/P there. CPU times include steal unless the \
     kernel accounts for steal.";
 
@@ -89,7 +91,7 @@ pub(super) fn circumstances(report: &Report) -> Vec<String> {
 }
 
 /// The cells of a row in the order of [`COLUMNS`].
-pub(super) fn cells(row: &Row) -> [String; 13] {
+pub(super) fn cells(row: &Row) -> [String; 14] {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("–".into(), show);
     let share: fn(f64) -> String = |x| format!("{:.1} %", x * 100.0);
     [
@@ -97,6 +99,7 @@ pub(super) fn cells(row: &Row) -> [String; 13] {
         row.jobs.to_string(),
         format!("{} ({})", row.misses, percent(row.miss_ratio)),
         format!("{} to {}", percent(row.misses_low), percent(row.misses_high)),
+        median(row),
         row.skipped.to_string(),
         share(row.in_target),
         share(row.mean_error),
@@ -107,6 +110,15 @@ pub(super) fn cells(row: &Row) -> [String; 13] {
         optional(row.bandwidth_per_demand, |x| format!("{x:.2}")),
         format!("{:.1} ms", row.jitter_p99_ns as f64 / 1e6),
     ]
+}
+
+/// The median over the rounds of the fraction of jobs missed, with its 95 % interval.
+fn median(row: &Row) -> String {
+    let median = percent(row.miss_ratio_median);
+    match (row.miss_ratio_median_low, row.miss_ratio_median_high) {
+        (Some(low), Some(high)) => format!("{median} ({} to {})", percent(low), percent(high)),
+        _ => format!("{median} (one round)"),
+    }
 }
 
 fn table(rows: &[&Row]) -> Table {
@@ -130,9 +142,21 @@ mod tests {
     fn every_number_has_its_unit_and_missing_values_are_shown() {
         let report = report();
         let plain = cells(&report.rows[0]);
-        assert_eq!((plain[2].as_str(), plain[8].as_str(), plain[11].as_str()), ("5 (100 %)", "–", "–"));
+        assert_eq!((plain[2].as_str(), plain[9].as_str(), plain[12].as_str()), ("5 (100 %)", "–", "–"));
         let ours = cells(&report.rows[1]);
-        assert_eq!((ours[2].as_str(), ours[8].as_str()), ("0 (0 %)", "25.0 %"));
+        assert_eq!((ours[2].as_str(), ours[9].as_str()), ("0 (0 %)", "25.0 %"));
+    }
+
+    #[test]
+    fn a_median_has_its_interval() {
+        let rounds = [1, 1, 3].map(|late: u64| {
+            let ms: Vec<u64> = (0..100).map(|k| if k < late { 50 } else { 30 }).collect();
+            crate::rows::tests::run(&ms, 100, 2.5)
+        });
+        let several = cells(&crate::rows::row(&rounds.iter().collect::<Vec<_>>()));
+        assert_eq!((several[2].as_str(), several[4].as_str()), ("5 (1.7 %)", "1.0 % (1.0 % to 3.0 %)"));
+        let one = cells(&crate::rows::row(&[&rounds[0]]));
+        assert_eq!(one[4], "1.0 % (one round)");
     }
 
     #[test]

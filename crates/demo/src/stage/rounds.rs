@@ -16,6 +16,7 @@ use crate::policy::{self, Policy};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::Measured;
+use crate::rows;
 use crate::trial::Trace;
 
 /// At most one in this number of rounds is played again.
@@ -37,6 +38,10 @@ struct PlannedRound<'a> {
 impl PlannedRound<'_> {
     fn disturbance(&self) -> Option<String> {
         disturbance(self.outcome.as_ref()?)
+    }
+
+    fn record(&self) -> Option<&RunRecord> {
+        self.outcome.as_ref()?.as_ref().ok()
     }
 }
 
@@ -176,11 +181,31 @@ impl Bench<'_> {
     }
 }
 
-/// The next disturbed or failed round to repeat: rounds with a claim first, and among them the round with the
-/// fewest repetitions.
+/// The next round to repeat: a disturbed or failed one, and if there is none, one whose frames cost more or less
+/// than those of the rival. Rounds with a claim come first, and among them the round with the fewest repetitions.
 fn to_play_again<'t, 'a>(turns: &'t mut [PlannedRound<'a>]) -> Option<&'t mut PlannedRound<'a>> {
-    let again = turns.iter_mut().filter(|turn| turn.repeats < REPEATS && turn.disturbance().is_some());
-    again.min_by_key(|turn| (!turn.is_claim, turn.repeats))
+    let again = turns.iter().enumerate().filter(|(_, turn)| turn.repeats < REPEATS && turn.disturbance().is_some());
+    let disturbed = again.min_by_key(|(_, turn)| (!turn.is_claim, turn.repeats)).map(|(i, _)| i);
+    let next = disturbed.or_else(|| unequal(turns))?;
+    turns.get_mut(next)
+}
+
+/// Of two compared rounds whose frames cost too different amounts, the round whose costs are farther from the
+/// median of all compared rounds.
+fn unequal(turns: &[PlannedRound]) -> Option<usize> {
+    let played = || turns.iter().enumerate().filter(|(_, turn)| turn.is_claim);
+    let speed = |turn: &PlannedRound| turn.record()?.around.speed;
+    let is_apart = |a: &RunRecord, b: &RunRecord| {
+        (a.cycle, &a.scenario) == (b.cycle, &b.scenario) && a.around.speed_difference(&b.around).is_some()
+    };
+    let has_partner = |turn: &PlannedRound| {
+        let record = turn.record();
+        record.is_some_and(|a| played().filter_map(|(_, other)| other.record()).any(|b| is_apart(a, b)))
+    };
+    let middle = rows::median(played().filter_map(|(_, turn)| speed(turn)).collect());
+    let off = |turn: &PlannedRound| speed(turn).map_or(0.0, |speed| (speed / middle).ln().abs());
+    let again = played().filter(|(_, turn)| turn.repeats < REPEATS && has_partner(turn));
+    again.max_by(|a, b| off(a.1).total_cmp(&off(b.1))).map(|(i, _)| i)
 }
 
 /// The records of the played rounds, and the rounds that could not be played, with the reason.
@@ -213,9 +238,8 @@ mod tests {
         PlannedRound { name: format!("claim {is_claim}"), is_claim, run, calibration, repeats: 0, outcome }
     }
 
-    #[test]
-    fn rounds_of_claims_are_repeated_first_and_repetitions_are_bounded() {
-        let calibration = Calibration {
+    fn calibration() -> Calibration {
+        Calibration {
             players: 1,
             rho: 0.5,
             clips: Vec::new(),
@@ -224,7 +248,38 @@ mod tests {
             trace_files: Vec::new(),
             demand: 0.0,
             designed: 0.0,
+        }
+    }
+
+    #[test]
+    fn compared_rounds_with_different_costs_are_repeated_a_bounded_number_of_times() {
+        let calibration = calibration();
+        let played = |cycle, is_claim, speed| {
+            let mut record = rows::tests::run(&[30], 1, 2.5);
+            (record.cycle, record.around.speed) = (cycle, Some(speed));
+            turn(&calibration, is_claim, Some(Ok(record)))
         };
+        let mut turns = vec![
+            played(0, true, 1.0),
+            played(0, true, 1.02),
+            played(1, true, 1.1),
+            played(1, true, 1.01),
+            played(1, false, 0.9),
+        ];
+        for repeats in 1..=REPEATS {
+            let again = to_play_again(&mut turns).unwrap();
+            again.repeats = repeats;
+            assert_eq!(again.record().unwrap().around.speed, Some(1.1));
+        }
+        let partner = to_play_again(&mut turns).unwrap();
+        assert_eq!(partner.record().unwrap().around.speed, Some(1.01));
+        turns[2] = played(1, true, 1.03);
+        assert!(to_play_again(&mut turns).is_none());
+    }
+
+    #[test]
+    fn rounds_of_claims_are_repeated_first_and_repetitions_are_bounded() {
+        let calibration = calibration();
         let failed = || Some(Err(anyhow::anyhow!("no room")));
         let mut turns: Vec<_> =
             [false, true, true].into_iter().map(|is_claim| turn(&calibration, is_claim, failed())).collect();

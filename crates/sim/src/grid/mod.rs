@@ -97,6 +97,8 @@ pub enum Policy {
     Plain,
     /// Fair scheduling, nice −20.
     Nice,
+    /// SCHED_FIFO, all players with the same priority.
+    Fifo,
     /// Fixed equal shares of the room, hard.
     StaticHard,
     /// Fixed equal shares of the room, with GRUB.
@@ -126,7 +128,7 @@ impl Row {
     /// Every policy with every way to skip.
     pub fn all() -> impl Iterator<Item = Row> {
         use Policy::*;
-        let policies = [Plain, Nice, StaticHard, StaticGrub, Feedback, GiveBack, Oracle, Soft];
+        let policies = [Plain, Nice, Fifo, StaticHard, StaticGrub, Feedback, GiveBack, Oracle, Soft];
         let skips = [Skip::None, Skip::Late, Skip::Predicted];
         skips.into_iter().flat_map(move |skip| policies.map(|policy| Row { policy, skip }))
     }
@@ -136,6 +138,7 @@ impl Row {
         let policy = match self.policy {
             Policy::Plain => "plain",
             Policy::Nice => "nice -20",
+            Policy::Fifo => "SCHED_FIFO",
             Policy::StaticHard => "static DEADLINE",
             Policy::StaticGrub => "static GRUB",
             Policy::Feedback => "feedback, no giving back",
@@ -261,6 +264,7 @@ fn scheduled(policy: Policy, players: usize) -> Scheduled {
     match policy {
         Policy::Plain => Scheduled::BestEffort,
         Policy::Nice => Scheduled::Weighted(NICE / 1_024.0 * WEIGHT),
+        Policy::Fifo => Scheduled::FixedPriority,
         Policy::StaticHard => fixed(quarter, Reclaiming::Hard),
         Policy::StaticGrub => fixed(quarter, Reclaiming::Grub),
         Policy::Soft => fixed(PERIOD, Reclaiming::Soft),

@@ -44,7 +44,11 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for Verdict { claim, state, found, low, high, samples } in &self.verdicts {
-            let mark = if *state == State::Held { '✔' } else { '✘' };
+            let mark = match state {
+                State::Held => '✔',
+                State::Missed => '✘',
+                State::Undecided => '–',
+            };
             text += &format!("{mark} {claim}: {found:.2} ({low:.2} to {high:.2}, {samples} cells)\n");
         }
         let mut kinds: Vec<String> = Vec::new();

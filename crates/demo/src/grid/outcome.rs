@@ -1,0 +1,337 @@
+//! The results of the cells, and the verdicts on the goals of the grid.
+//!
+//! Each goal is judged twice: on the geometric mean of its cells, and on every cell. The second verdict uses the
+//! largest ratio, and as its interval the largest lower and the largest upper end of all cells. So it is held only
+//! if the whole interval of each cell lies at or below the bound, and missed if the whole interval of one cell
+//! lies above it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Cell;
+use crate::policy::{self, Policy, Skip};
+use crate::record::RunRecord;
+use crate::rows;
+use crate::stats::{self, Count, Interval};
+use crate::verdict::{self, Claim, Conditions, Measured, State, Verdict};
+
+/// A cell counts only if one side misses more than this fraction of its jobs, and as a loaded cell only if static
+/// GRUB does; below, no policy can improve much.
+const LEAST_MISSES: f64 = 0.005;
+
+const ALL_CELLS: Claim = Claim::ratio(
+    Conditions::Plain,
+    "misses no more jobs than static GRUB in the same room, in the geometric mean of all cells",
+    1.0,
+);
+const EVERY_CELL: Claim =
+    Claim::ratio(Conditions::Plain, "misses in no cell more jobs than static GRUB in the same room", 1.0);
+const IN_LOADED: Claim = Claim::ratio(
+    Conditions::Plain,
+    "misses at most 0.4x as many jobs as static GRUB in the geometric mean of the loaded cells",
+    0.4,
+);
+const SKIPPING: Claim = Claim::ratio(
+    Conditions::OursSkip,
+    "misses at most 0.5x as many jobs as static GRUB in the geometric mean of the loaded cells",
+    0.5,
+);
+const EVERY_SKIPPING: Claim =
+    Claim::ratio(Conditions::OursSkip, "misses at most 0.5x as many jobs as static GRUB in every loaded cell", 0.5);
+const BOTH_SKIP: Claim = Claim::ratio(
+    Conditions::BothSkip,
+    "misses at most 0.6x as many jobs as static GRUB in the geometric mean of the loaded cells",
+    0.6,
+);
+const ONE_CELL: Claim = Claim::ratio(Conditions::Plain, "misses no more jobs than static GRUB in the same room", 1.0);
+const ONE_SKIPPING: Claim = Claim::ratio(Conditions::OursSkip, "misses at most 0.5x as many jobs as static GRUB", 0.5);
+
+/// Misses of Q-Fabric against those of static GRUB in one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Misses of Q-Fabric divided by misses of static GRUB. 0.5 is added to both counts, so that the ratio always
+    /// exists.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval of the ratio.
+    pub low: f64,
+    /// Upper end; `None` if it is unbounded.
+    pub high: Option<f64>,
+    /// Number of jobs of the side with fewer jobs.
+    pub samples: u64,
+    /// The reason for which the comparison counts in no verdict.
+    pub disturbance: Option<String>,
+}
+
+impl Comparison {
+    fn of(ours: &RunRecord, rival: &RunRecord) -> Option<Comparison> {
+        let Measured { interval, samples, disturbed, .. } = verdict::misses_of_rival(&[(ours, rival)])?;
+        let Interval { low, high } = interval?;
+        let ratio = smoothed_ratio(rows::count(ours), rows::count(rival));
+        Some(Comparison {
+            ratio,
+            low,
+            high: Some(high).filter(|high| high.is_finite()),
+            samples,
+            disturbance: disturbed,
+        })
+    }
+
+    fn interval(&self) -> Interval {
+        Interval { low: self.low, high: self.high.unwrap_or(f64::INFINITY) }
+    }
+
+    fn judge(&self, claim: Claim, place: &str) -> Verdict {
+        let (interval, disturbed) = (Some(self.interval()), self.disturbance.clone());
+        claim.judge(place, Some(Measured { value: self.ratio, interval, samples: self.samples, disturbed }))
+    }
+}
+
+/// The result of one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub cell: Cell,
+    /// Misses of static GRUB, as a fraction of its jobs.
+    pub rival: f64,
+    /// Misses of Q-Fabric, as a fraction of its jobs.
+    pub ours: f64,
+    /// Without skipping.
+    #[serde(flatten)]
+    pub plain: Comparison,
+    /// The verdict on this cell alone, without skipping.
+    pub verdict: Verdict,
+    /// Q-Fabric with players that skip frames, against static GRUB without skipping.
+    pub skipping: Option<Comparison>,
+    /// Both with players that skip frames.
+    pub both_skip: Option<Comparison>,
+}
+
+impl Outcome {
+    fn is_loaded(&self) -> bool {
+        self.cell.is_loaded() && self.rival > LEAST_MISSES
+    }
+
+    fn has_misses(&self) -> bool {
+        self.rival.max(self.ours) > LEAST_MISSES
+    }
+}
+
+/// The results of the cells in which both Q-Fabric and static GRUB were played.
+pub fn outcomes(cells: &[Cell], rounds: &[RunRecord]) -> Vec<Outcome> {
+    cells.iter().filter_map(|cell| outcome(cell, rounds)).collect()
+}
+
+fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
+    let name = cell.name();
+    let find = |policy: &Policy| {
+        let label = policy.label();
+        rounds.iter().find(|round| round.scenario == name && round.policy == label)
+    };
+    let skipping = |policy: Policy| find(&policy::skipping(policy, Skip::Predicted));
+    let (ours, rival) = (find(&policy::headline())?, find(&policy::equal_shares(true))?);
+    let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| {
+        let found = Comparison::of(a?, b?)?;
+        // The round of static GRUB without skipping decides whether the cell is loaded.
+        Some(Comparison { disturbance: found.disturbance.or_else(|| rival.around.disturbance()), ..found })
+    };
+    let plain = over(Some(ours), Some(rival))?;
+    let missed = |round: &RunRecord| rate(rows::count(round), 0.0);
+    Some(Outcome {
+        cell: *cell,
+        rival: missed(rival),
+        ours: missed(ours),
+        verdict: plain.judge(ONE_CELL, &name),
+        plain,
+        skipping: over(skipping(policy::headline()), Some(rival)),
+        both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
+    })
+}
+
+fn rate(count: Count, added: f64) -> f64 {
+    (count.misses as f64 + added) / count.jobs.max(1) as f64
+}
+
+fn smoothed_ratio(ours: Count, rival: Count) -> f64 {
+    rate(ours, 0.5) / rate(rival, 0.5)
+}
+
+/// The verdicts on the goals, followed by one verdict per cell, and by one per loaded cell with skipping.
+pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
+    let loaded = || outcomes.iter().filter(|outcome| outcome.is_loaded());
+    let skipping = || loaded().filter_map(|outcome| outcome.skipping.as_ref());
+    let goals = [
+        goal(ALL_CELLS, mean, outcomes.iter().map(|outcome| &outcome.plain)),
+        goal(EVERY_CELL, worst, outcomes.iter().filter(|o| o.has_misses()).map(|outcome| &outcome.plain)),
+        goal(IN_LOADED, mean, loaded().map(|outcome| &outcome.plain)),
+        goal(SKIPPING, mean, skipping()),
+        goal(EVERY_SKIPPING, worst, skipping()),
+        goal(BOTH_SKIP, mean, loaded().filter_map(|outcome| outcome.both_skip.as_ref())),
+    ];
+    let cells = outcomes.iter().map(|outcome| outcome.verdict.clone());
+    let of_skipping = |o: &Outcome| Some(o.skipping.as_ref()?.judge(ONE_SKIPPING, &o.cell.name()));
+    goals.into_iter().chain(cells).chain(loaded().filter_map(of_skipping)).collect()
+}
+
+/// The verdict over the undisturbed comparisons. If there are none, the verdict names a disturbance.
+fn goal<'a>(
+    claim: Claim,
+    summary: fn(&[&Comparison]) -> Option<Measured>,
+    cells: impl Iterator<Item = &'a Comparison>,
+) -> Verdict {
+    let all: Vec<&Comparison> = cells.collect();
+    let calm: Vec<&Comparison> = all.iter().copied().filter(|cell| cell.disturbance.is_none()).collect();
+    let counted = if calm.is_empty() { all } else { calm };
+    claim.judge(&format!("grid, {} cells", counted.len()), summary(&counted))
+}
+
+/// The geometric mean of the cells, with a bootstrap over cells.
+fn mean(cells: &[&Comparison]) -> Option<Measured> {
+    let logs: Vec<f64> = cells.iter().map(|cell| cell.ratio.ln()).collect();
+    let interval = stats::mean(&logs).map(|i| Interval { low: i.low.exp(), high: i.high.exp() });
+    let samples = cells.iter().map(|cell| cell.samples).sum();
+    let disturbed = cells.first()?.disturbance.clone();
+    Some(Measured { value: rows::mean(&logs).exp(), interval, samples, disturbed })
+}
+
+/// The worst cell: each value is the largest of all cells, and the cell with the fewest jobs decides whether they
+/// suffice.
+fn worst(cells: &[&Comparison]) -> Option<Measured> {
+    let largest = |value: fn(&Comparison) -> f64| cells.iter().map(|cell| value(cell)).fold(0.0, f64::max);
+    let interval = Interval { low: largest(|cell| cell.low), high: largest(|cell| cell.interval().high) };
+    let samples = cells.iter().map(|cell| cell.samples).min()?;
+    let disturbed = cells.first()?.disturbance.clone();
+    Some(Measured { value: largest(|cell| cell.ratio), interval: Some(interval), samples, disturbed })
+}
+
+/// The number of cells that are held, missed, and without a verdict.
+pub fn tally(outcomes: &[Outcome]) -> String {
+    let count = |state| outcomes.iter().filter(|outcome| outcome.verdict.state == state).count();
+    let (held, missed, none) = (count(State::Held), count(State::Missed), count(State::Disturbed));
+    format!(
+        "{} cells judged separately against static GRUB: {held} held, {missed} missed, {none} without a verdict",
+        outcomes.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Pattern;
+
+    fn comparison(ratio: f64, disturbance: Option<&str>) -> Comparison {
+        let disturbance = disturbance.map(str::to_owned);
+        Comparison { ratio, low: ratio / 2.0, high: Some(ratio * 2.0), samples: 600, disturbance }
+    }
+
+    fn outcome(load: f64, ratio: f64, disturbance: Option<&str>) -> Outcome {
+        let cell = Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let plain = comparison(ratio, disturbance);
+        let verdict = plain.judge(ONE_CELL, &cell.name());
+        let (skipping, both_skip) = (Some(comparison(ratio / 2.0, disturbance)), Some(comparison(ratio, disturbance)));
+        Outcome { cell, rival: 0.2, ours: 0.2 * ratio, plain, verdict, skipping, both_skip }
+    }
+
+    fn states(verdicts: &[Verdict]) -> Vec<State> {
+        verdicts.iter().map(|verdict| verdict.state).collect()
+    }
+
+    #[test]
+    fn the_geometric_mean_of_the_loaded_cells_is_judged() {
+        let outcomes = [outcome(0.8, 0.2, None), outcome(0.9, 0.25, None), outcome(0.4, 0.9, None)];
+        let verdicts = verdicts(&outcomes);
+        assert!([0, 2, 3, 5].iter().all(|&i| verdicts[i].state == State::Held), "{verdicts:?}");
+        assert!((verdicts[2].value.unwrap() - 0.05_f64.sqrt()).abs() < 1e-9 && verdicts[2].samples == 1200);
+    }
+
+    #[test]
+    fn every_cell_decides_and_not_their_mean() {
+        let calm = |ratios: [f64; 3]| ratios.map(|ratio| outcome(0.8, ratio, None));
+        let every = |ratios| {
+            let verdicts = verdicts(&calm(ratios));
+            [verdicts[1].state, verdicts[4].state]
+        };
+        assert_eq!(every([0.1, 0.2, 0.3]), [State::Held; 2]);
+        assert_eq!(every([0.1, 0.1, 0.6]), [State::Disturbed; 2], "0.6 [0.3, 1.2] and 0.3 [0.15, 0.6]");
+        assert_eq!(every([0.01, 0.01, 3.0]), [State::Missed; 2]);
+        let mean = verdicts(&calm([0.01, 0.01, 3.0]))[0].value.unwrap();
+        assert!(mean < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn a_cell_without_misses_decides_nothing() {
+        let unknown = Comparison { low: 0.0, high: None, ..comparison(1.0, None) };
+        let idle = Outcome { rival: 0.0, ours: 0.0, plain: unknown, ..outcome(0.4, 1.0, None) };
+        let verdict = &verdicts(&[outcome(0.8, 0.1, None), idle])[1];
+        assert_eq!((verdict.state, verdict.value), (State::Held, Some(0.1)));
+        let one_sided = Outcome { rival: 0.0, ..outcome(0.4, 9.0, None) };
+        assert_eq!(verdicts(&[outcome(0.8, 0.1, None), one_sided])[1].state, State::Missed);
+    }
+
+    #[test]
+    fn a_cell_with_fewer_than_four_players_is_not_loaded() {
+        let few = |mut outcome: Outcome| {
+            outcome.cell.players = 2;
+            outcome
+        };
+        let verdicts = verdicts(&[outcome(0.8, 0.1, None), few(outcome(0.8, 9.0, None))]);
+        assert_eq!((verdicts[2].samples, verdicts[4].value), (600, Some(0.05)), "of one cell");
+        assert_eq!(verdicts[1].state, State::Missed, "but it counts among all cells");
+    }
+
+    #[test]
+    fn a_grid_of_disturbed_cells_has_no_verdict() {
+        let outcomes = [outcome(0.8, 3.0, Some("steal")), outcome(0.9, 0.3, Some("steal"))];
+        let verdicts = verdicts(&outcomes);
+        let named = |verdict: &Verdict| verdict.reason.as_ref().unwrap().contains("disturbed (steal)");
+        assert!(verdicts.len() == 10 && verdicts.iter().all(named), "{verdicts:?}");
+        assert!(tally(&outcomes).ends_with("0 held, 0 missed, 2 without a verdict"));
+    }
+
+    #[test]
+    fn each_cell_is_judged_by_its_own_interval() {
+        let outcomes = [outcome(0.8, 3.0, None), outcome(0.9, 0.3, None), outcome(0.4, 0.9, None)];
+        let verdicts = verdicts(&outcomes);
+        let cells = [State::Missed, State::Held, State::Disturbed];
+        assert_eq!(states(&verdicts[6..9]), cells, "0.9 [0.45, 1.8] contains 1");
+        assert_eq!(states(&verdicts[9..]), [State::Missed, State::Held], "with skipping, in the loaded cells");
+        assert!(tally(&outcomes).ends_with("1 held, 1 missed, 1 without a verdict"));
+    }
+
+    #[test]
+    fn every_claim_names_its_conditions() {
+        let verdicts = verdicts(&[outcome(0.8, 0.2, None)]);
+        let plain = "calm, without skipping: Q-Fabric misses";
+        let skipping = ["calm, Q-Fabric's players skip: ", "calm, the players of both skip: "];
+        let names = |verdict: &Verdict| {
+            verdict.claim.contains(plain) || skipping.iter().any(|words| verdict.claim.contains(words))
+        };
+        assert!(verdicts.iter().all(names), "{verdicts:?}");
+        assert!(verdicts[3].claim.contains(skipping[0]) && verdicts[5].claim.contains(skipping[1]));
+    }
+
+    /// The rounds of one cell, all with the same late jobs.
+    fn rounds(cell: &Cell) -> Vec<RunRecord> {
+        let of = |policy: &Policy| {
+            let mut round = rows::tests::run(&[50; 600], 600, 2.5);
+            (round.scenario, round.policy) = (cell.name(), policy.label());
+            round
+        };
+        crate::grid::policies(false, 0).iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_disturbed_round_with_skipping_counts_in_no_verdict() {
+        let cell = Cell { players: 6, load: 0.8, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let mut rounds = rounds(&cell);
+        let calm = outcomes(&[cell], &rounds);
+        assert!(calm[0].skipping.as_ref().unwrap().disturbance.is_none());
+        let label = policy::skipping(policy::headline(), Skip::Predicted).label();
+        rounds.iter_mut().filter(|round| round.policy == label).for_each(|round| round.around.steal = vec![0.3]);
+        let stolen = outcomes(&[cell], &rounds);
+        assert_eq!(stolen[0].plain.disturbance, None);
+        for comparison in [&stolen[0].skipping, &stolen[0].both_skip] {
+            assert!(comparison.as_ref().unwrap().disturbance.as_ref().unwrap().contains("steal 30"));
+        }
+        let verdicts = verdicts(&stolen);
+        let named = |verdict: &Verdict| verdict.reason.as_ref().unwrap().contains("steal 30");
+        assert!(verdicts[3..6].iter().all(named), "{verdicts:?}");
+    }
+}
