@@ -129,6 +129,21 @@ fn the_answer_to_a_ping_for_the_clock_makes_no_room_for_what_has_not_arrived() {
     assert_eq!(first + world.delivered(&hosts[1]).len(), sent);
 }
 
+#[test]
+fn the_counts_add_up_within_two_seconds_of_quiet_although_the_first_mark_is_lost() {
+    let (mut world, hosts, from, to) = world(Settings::default(), EAGER);
+    submit(&mut world, &hosts[0], from, 100, None);
+    world.run_for(Nanos::from_millis(100));
+    world.lose_data(1_000);
+    submit(&mut world, &hosts[0], from, 100, None);
+    world.run_for(Nanos::from_millis(1_600));
+    world.lose_data(0);
+    world.run_for(Nanos::from_millis(400));
+    let source = world.node(&hosts[0]).source_counts(from).expect("the source is there");
+    assert_eq!((source.sent, source.delivered, source.lost), (2, 1, 1));
+    assert_eq!(balanced(&world, &hosts[1], to).lost, 1);
+}
+
 /// A frame with the prefix of `h0`'s frames and another body.
 fn forged(world: &mut Memory, host: &Name, from: SourceId, kind: u8, body: &[u8]) -> Vec<u8> {
     let event = Submission { payload: &[0; 8], ..Submission::default() };

@@ -163,6 +163,11 @@ impl Memory {
         (std::mem::take(&mut wires.ready), std::mem::take(&mut wires.writable))
     }
 
+    /// From now on this many of thousand frames of the data lane are lost.
+    pub fn lose_data(&mut self, per_thousand: u32) {
+        self.settings.data_loss = per_thousand;
+    }
+
     pub fn is_up(&self, host: &Name) -> bool {
         self.places[host].node.is_some()
     }
