@@ -243,6 +243,13 @@ impl Fabric {
     fn more(&self, registry: &mut Registry, id: LeaseId, sink: SinkId, events: u32) {
         let lease = registry.leases.get_mut(&id);
         match lease.and_then(|lease| lease.sinks.get_mut(&sink)) {
+        let late = self.network.with(|node, _| {
+            let late = node.came_late(sink, (&host, SourceId(source)), events.into()).ok()?;
+            let channel = node.channel_of_sink(sink)?.clone();
+            let all = registry.sinks.keys().chain(registry.ends.sinks()).copied();
+            let readers = all.filter(|other| node.channel_of_sink(*other) == Some(&channel)).collect::<Vec<_>>();
+            Some((channel, late, readers))
+        });
             Some(credit) => {
                 credit.events = credit.events.saturating_add(events).min(MAX_CREDIT);
                 self.pump(registry, sink);
@@ -258,7 +265,9 @@ impl Fabric {
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
         // The sink may have ended meanwhile.
-        let _ = self.network.with(|node, _| node.came_late(sink, (&host, SourceId(source)), events.into()));
+        if let Some((channel, late, readers)) = late {
+            self.reports.late(&channel, sink, late, &readers);
+        }
     }
 
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {
