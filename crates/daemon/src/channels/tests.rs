@@ -1,5 +1,6 @@
 //! Isolation of the users of one host, on a real node without other hosts.
 
+mod arrivals;
 mod policy_calls;
 
 use std::os::fd::OwnedFd;
@@ -418,7 +419,6 @@ fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
     assert_eq!(rate(5), 0);
 }
 
-/// The numbers in the events that an application has received.
 #[test]
 fn what_the_application_read_too_late_was_not_achieved() {
     let host = Host::start(Vec::new());
@@ -438,6 +438,7 @@ fn what_the_application_read_too_late_was_not_achieved() {
     assert_eq!(host.fabric.reports.take(clock::now() + minute, minute)[0].rate_milli, 0);
 }
 
+/// The numbers in the events that an application has received.
 fn came(End(duplex, socket): &mut End) -> Vec<i32> {
     let (mut buffer, mut all) = (vec![0; MAX_MESSAGE], Vec::new());
     while let Some(length) = duplex.next(&*socket, &mut buffer).unwrap() {
