@@ -224,6 +224,15 @@ fn the_refusal_for_a_missing_channel_names_the_option_to_wait() {
 }
 
 #[test]
+fn a_publisher_that_fails_midway_prints_the_counts_of_the_events_before() {
+    let Some((_lock, all)) = live() else { return };
+    let [alpha, _beta] = two_hosts(all.path());
+    let sent = alpha.publish(&[], "{\"number\": 1}\n{\"number\": 2}\n{\"number\": \"three\"}\n{\"number\": 4}\n");
+    sent.expect(2, &["event 3"]);
+    assert_eq!(sent.json()["events"], 2, "{sent:?}");
+}
+
+#[test]
 fn a_late_host_finds_the_channel_and_receives_later_events() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::start(all.path(), "alpha", "beta");
