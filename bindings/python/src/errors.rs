@@ -7,6 +7,7 @@ use qfabric_client::{ClientError, JointRefusal, Problem};
 
 create_exception!(qfabric, Error, PyException, "A call to the daemon failed.");
 create_exception!(qfabric, NoDaemon, Error, "No daemon answers; the text names the sockets tried.");
+create_exception!(qfabric, SinkEnded, Error, "The sink has ended: its channel was closed, or the access list changed.");
 create_exception!(
     qfabric,
     Refused,
@@ -20,6 +21,7 @@ pub(crate) fn python(error: ClientError) -> PyErr {
     let text = error.to_string();
     match error {
         ClientError::NoDaemon { .. } => NoDaemon::new_err(text),
+        ClientError::SinkEnded { .. } => SinkEnded::new_err(text),
         ClientError::Contract(_) | ClientError::Value(_) => PyValueError::new_err(text),
         ClientError::Refused(problem) => refused(text, &problem),
         ClientError::JointRefused(refusal) => joint_refused(text, &refusal),

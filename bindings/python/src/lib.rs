@@ -80,6 +80,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Error", py.get_type::<errors::Error>())?;
     module.add("NoDaemon", py.get_type::<errors::NoDaemon>())?;
+    module.add("SinkEnded", py.get_type::<errors::SinkEnded>())?;
     module.add("Refused", py.get_type::<errors::Refused>())?;
     module.add_class::<session::NativeSession>()?;
     module.add_class::<joint::NativeJoint>()?;

@@ -103,6 +103,47 @@ fn what_waits_for_a_host_that_is_gone_is_lost_and_others_go_on() {
     assert!(world.node(&hosts[0]).next_wakeup().is_none_or(|at| at.get() > 0), "nothing is asked of it any more");
 }
 
+#[test]
+fn the_answer_to_a_ping_for_the_clock_makes_no_room_for_what_has_not_arrived() {
+    let delay = (Nanos::from_millis(2), Nanos::from_millis(2));
+    let settings = Settings { delay, data_delay: Nanos::from_millis(300), ..Settings::default() };
+    let (mut world, hosts, from, _) = world(settings, EAGER);
+    let channel = ChannelId::data("v".parse().expect("a name"));
+    world.with(&hosts[0], |node, now| {
+        node.sink_subscribe(&channel, SinkSpec { capacity: EAGER, ..SinkSpec::default() }, now).expect("a sink");
+    });
+    let back = world
+        .with(&hosts[1], |node, now| node.source_subscribe(&channel, SourceSpec::default(), now).expect("a source"));
+    world.run_for(Nanos::from_millis(5_000));
+    submit(&mut world, &hosts[1], back, 100, None);
+    world.run_for(Nanos::from_millis(310));
+    assert!(!world.delivered(&hosts[0]).is_empty(), "so this host pings for the clock, every 100 ms at first");
+
+    let (sent, bytes) = (20, 20_000);
+    (0..sent).for_each(|_| _ = submit(&mut world, &hosts[0], from, bytes, None));
+    world.delivered(&hosts[1]);
+    world.run_for(Nanos::from_millis(550));
+    let first = world.delivered(&hosts[1]).len();
+    assert!(first > 0 && first * bytes <= Limits::UNDER_WAY as usize, "{first} arrived before the first answer");
+    world.quiet();
+    assert_eq!(first + world.delivered(&hosts[1]).len(), sent);
+}
+
+#[test]
+fn the_counts_add_up_within_two_seconds_of_quiet_although_the_first_mark_is_lost() {
+    let (mut world, hosts, from, to) = world(Settings::default(), EAGER);
+    submit(&mut world, &hosts[0], from, 100, None);
+    world.run_for(Nanos::from_millis(100));
+    world.lose_data(1_000);
+    submit(&mut world, &hosts[0], from, 100, None);
+    world.run_for(Nanos::from_millis(1_600));
+    world.lose_data(0);
+    world.run_for(Nanos::from_millis(400));
+    let source = world.node(&hosts[0]).source_counts(from).expect("the source is there");
+    assert_eq!((source.sent, source.delivered, source.lost), (2, 1, 1));
+    assert_eq!(balanced(&world, &hosts[1], to).lost, 1);
+}
+
 /// A frame with the prefix of `h0`'s frames and another body.
 fn forged(world: &mut Memory, host: &Name, from: SourceId, kind: u8, body: &[u8]) -> Vec<u8> {
     let event = Submission { payload: &[0; 8], ..Submission::default() };

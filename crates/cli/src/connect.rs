@@ -105,6 +105,7 @@ pub(crate) fn failure(error: ClientError) -> Failure {
         ClientError::Contract(error) => Failure::usage(error),
         ClientError::Value(why) => Failure::usage(why),
         ClientError::NotSubmitted { why, .. } => Failure::refused(why),
+        ClientError::SinkEnded { .. } => Failure::refused(error),
         other => Failure::fault(other),
     }
 }

@@ -105,6 +105,14 @@ pub enum ClientError {
         /// Latest time until which a slow sink blocks the channel; None for other causes.
         blocked_until: Option<qfabric_types::Instant>,
     },
+    /// A sink has ended by itself: its channel was closed, or the access list changed. All its events have been taken.
+    #[error("the sink has ended: {why}; open the channel again, if it still exists: `qfabric channel ls`")]
+    SinkEnded {
+        /// The sink's number.
+        sink: u32,
+        /// The cause.
+        why: String,
+    },
     /// The daemon's queue of events from this process is full; the event was dropped.
     #[error("an event of {service} was dropped: the daemon's queue is full; raise fewer events, or try again later")]
     Crowded {

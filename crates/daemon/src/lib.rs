@@ -14,6 +14,7 @@
 //! threads from the journal.
 #![forbid(unsafe_code)]
 
+mod acceptor;
 pub mod answer;
 mod api;
 mod auth;

@@ -2,7 +2,7 @@
 
 use qfabric_types::format::Format;
 
-use crate::ast::Text;
+use crate::ast::{Stmt, StmtKind, Text, TypeKind};
 use crate::diagnostics::{Diagnostics, Sink, Warnings};
 use crate::{Environment, Program, check, parser};
 
@@ -21,9 +21,46 @@ pub fn parse_formats(text: &str) -> Result<Vec<Format>, Diagnostics> {
     check::formats(text, &parsed(text)?)
 }
 
+/// Whether a text declares its own `struct input`. False also for a text with syntax errors, which [`compile`] reports.
+pub fn declares_input(text: &str) -> bool {
+    let is_input = |statement: &Stmt| match &statement.kind {
+        StmtKind::Declare(declaration) => match &declaration.ty.kind {
+            TypeKind::Struct { tag: Some(tag), members: Some(_) } => tag.name == "input",
+            _ => false,
+        },
+        _ => false,
+    };
+    parsed(text).is_ok_and(|text| text.statements.iter().any(is_input))
+}
+
 /// Parses the text. A text with syntax errors is not checked, because further errors would be consequences.
 fn parsed(text: &str) -> Result<Text, Diagnostics> {
     let mut sink = Sink::default();
     let tree = parser::parse(text, &mut sink);
     if sink.is_empty() { Ok(tree) } else { Err(sink.finish(text)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_declares_its_input_with_any_blanks_but_not_in_a_comment_or_a_block() {
+        for declares in
+            ["struct input { int a; };", "struct  input\n{ int a; }; return 1;", "struct /* the */ input { int a; };"]
+        {
+            assert!(declares_input(declares), "{declares}");
+        }
+        for not in [
+            "return 1;",
+            "// struct input { int a; };\nreturn 1;",
+            "/* no struct input here */ return input.a;",
+            "struct inputs { int a; }; return 1;",
+            "struct output { int a; }; return 1;",
+            "if (1) { struct input { int a; }; } return 1;",
+            "struct input { int a; }; return (;",
+        ] {
+            assert!(!declares_input(not), "{not}");
+        }
+    }
 }

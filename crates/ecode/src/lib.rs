@@ -31,7 +31,7 @@ pub use diagnostics::{Diagnostic, Diagnostics, Warnings};
 pub use engine::{CallContext, Engine, Limits};
 pub use environment::Environment;
 pub use format_text::format_text;
-pub use front::{compile, compile_with_warnings, parse_formats};
+pub use front::{compile, compile_with_warnings, declares_input, parse_formats};
 pub use hir::{Fault, FaultKind, Program, Uses};
 pub use interp::Interpreter;
 pub use pretty::pretty;

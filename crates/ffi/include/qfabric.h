@@ -2094,9 +2094,12 @@ enum qf_status qf_source_drain(struct qf_source *source,
 
 /**
  * Waits at most `timeout_ns` for events, and calls the handlers. `*handled` is the number of events handled;
- * `handled` may be null.
+ * `handled` may be null. QF_REFUSED, once for each sink: it has ended because its channel was closed or the access list
+ * changed; qf_last_error says why. The other sinks go on.
  */
-enum qf_status qf_channels_poll(struct qf_channels *channels, uint64_t timeout_ns, size_t *handled);
+enum qf_status qf_channels_poll(struct qf_channels *channels,
+                                uint64_t timeout_ns,
+                                size_t *handled);
 
 /**
  * Sets the handler for decisions of resource managers; qf_channels_poll calls it with `data`. An encoder that sends

@@ -404,7 +404,8 @@ pub unsafe extern "C" fn qf_source_drain(source: *mut qf_source, patience_ns: u6
 }
 
 /// Waits at most `timeout_ns` for events, and calls the handlers. `*handled` is the number of events handled;
-/// `handled` may be null.
+/// `handled` may be null. QF_REFUSED, once for each sink: it has ended because its channel was closed or the access list
+/// changed; qf_last_error says why. The other sinks go on.
 ///
 /// # Safety
 /// `channels` is a live handle, `handled` is null or points to writable memory.

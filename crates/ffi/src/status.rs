@@ -55,7 +55,10 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let status = match &error {
             ClientError::NoDaemon { .. } => QF_NO_DAEMON,
-            ClientError::Refused(_) | ClientError::JointRefused(_) | ClientError::NotSubmitted { .. } => QF_REFUSED,
+            ClientError::Refused(_)
+            | ClientError::JointRefused(_)
+            | ClientError::NotSubmitted { .. }
+            | ClientError::SinkEnded { .. } => QF_REFUSED,
             ClientError::Contract(_) | ClientError::Value(_) => QF_INVALID,
             ClientError::Forked { .. } => QF_STATE,
             _ => QF_BROKEN,

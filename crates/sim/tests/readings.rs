@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use qfabric_channel::{EventType, SinkSpec, Spec};
+use qfabric_channel::{Attributes, EventType, SinkSpec, Spec};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decisions, Interest, Recipient, Topic, View};
 use qfabric_sim::fabric::{App, Fabric, HostContext, HostId, ReceivedEvent, Settings};
 use qfabric_types::channel::{ChannelId, Plane};
@@ -81,13 +81,17 @@ impl Hosts {
         self.fabric.run_until(self.now);
     }
 
-    /// Reports a reading of the first host's monitor and lets it arrive.
     fn reads(&mut self) {
+        self.reads_of(QUEUE);
+    }
+
+    /// Reports a reading of the first host's monitor and lets it arrive.
+    fn reads_of(&mut self, name: &str) {
         self.fabric.on(0, |here| {
-            let (attribute, over, at) = (AttributeId::of(QUEUE), Nanos::ZERO, here.now);
+            let (attribute, over, at) = (AttributeId::of(name), Nanos::ZERO, here.now);
             let (cause, unit) = (Cause::Poll, Unit::Count);
             let reading = Reading { attribute, application: HOST, value: 5, at, over, cause, unit };
-            here.report(&reading, QUEUE, None, &Recipient::All);
+            here.report(&reading, name, None, &Recipient::All);
         });
         self.pass();
     }
@@ -116,7 +120,7 @@ fn a_reading_goes_only_to_hosts_whose_controllers_request_it() {
 }
 
 #[test]
-fn an_application_that_listens_on_a_q_channel_gets_all_readings() {
+fn an_application_that_listens_on_a_q_channel_gets_the_readings_of_hosts() {
     let seen = Rc::new(RefCell::new(0));
     let mut hosts = Hosts::new(vec![Counts::default(), Counts(seen.clone())]);
     let sink = SinkSpec::default();
@@ -125,4 +129,22 @@ fn an_application_that_listens_on_a_q_channel_gets_all_readings() {
     hosts.pass();
     hosts.reads();
     assert_eq!(*seen.borrow(), 1);
+}
+
+#[test]
+fn readings_of_an_application_go_to_sinks_that_name_the_attribute() {
+    let (plain, naming) = (Rc::new(RefCell::new(0)), Rc::new(RefCell::new(0)));
+    let mut hosts = Hosts::new(vec![Counts::default(), Counts(plain.clone()), Counts(naming.clone())]);
+    let key = format!("reading_{:08x}", AttributeId::of("app.position").0).parse().unwrap();
+    let attributes = [Attributes::default(), [(key, 1)].into_iter().collect()];
+    for (host, attributes) in [1, 2].into_iter().zip(attributes) {
+        let sink = SinkSpec { attributes, ..SinkSpec::default() };
+        hosts.fabric.on(host, |here| here.with(|node, now| node.sink_subscribe(&quality(), sink, now))).unwrap();
+    }
+    hosts.pass();
+    hosts.reads_of("app.position");
+    assert_eq!((*plain.borrow(), *naming.borrow()), (0, 1));
+    hosts.reads_of("app.misses");
+    hosts.reads();
+    assert_eq!((*plain.borrow(), *naming.borrow()), (1, 2), "other readings of applications go to neither");
 }

@@ -10,7 +10,7 @@ from contextlib import contextmanager as _contextmanager
 from typing import NamedTuple as _NamedTuple
 
 from . import _qfabric
-from ._qfabric import Error, NoDaemon, Refused, __version__
+from ._qfabric import Error, NoDaemon, Refused, SinkEnded, __version__
 from .channels import Channels
 from .cpu import Cpu, Probe
 from .ecalls import ECalls
@@ -39,6 +39,7 @@ __all__ = [
     "Refused",
     "ServerConnection",
     "Session",
+    "SinkEnded",
     "Stream",
     "change_limits",
     "consent",

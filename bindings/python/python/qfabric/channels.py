@@ -68,7 +68,9 @@ class Channels:
         return Channel(self, self._keep(self._native.open(name)))
 
     def poll(self, timeout=0.0):
-        """Waits at most `timeout` seconds for events, and calls the handlers; returns the number of events."""
+        """Waits at most `timeout` seconds for events, and calls the handlers; returns the number of events.
+
+        Raises SinkEnded once for each sink with a handler that has ended by itself."""
         until = time.monotonic() + timeout
         while True:
             handled = sum(sink._handle_all() for sink in self._sinks) + self._handle_notices()
@@ -195,9 +197,11 @@ class Sink:
     def __init__(self, native, handler):
         self._native = native
         self._handler = handler
+        self._has_ended = False
 
     def next(self, timeout=0.0):
-        """The next event as a dict; None if none arrives within `timeout` seconds."""
+        """The next event as a dict; None if none arrives within `timeout` seconds. Raises SinkEnded if the sink has ended
+        by itself: its channel was closed, or the access list changed."""
         event = self._native.next_json(timeout)
         return None if event is None else json.loads(event)
 
@@ -206,9 +210,14 @@ class Sink:
 
     def _handle_all(self):
         handled = 0
-        while (event := self.next()) is not None:
-            self._handler(event)
-            handled += 1
+        try:
+            while (event := self.next()) is not None:
+                self._handler(event)
+                handled += 1
+        except _qfabric.SinkEnded:
+            is_known, self._has_ended = self._has_ended, True
+            if not is_known:
+                raise
         return handled
 
     def leave(self):

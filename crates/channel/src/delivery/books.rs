@@ -25,8 +25,10 @@ use crate::{Action, Config, Lane, Limits, SinkCounts, SinkId};
 const MARK_AFTER: Nanos = Nanos::from_millis(1_500);
 /// The interval at which a waiting source asks whether there is room.
 pub(super) const PROBE: Nanos = Nanos::from_millis(20);
-/// Marks without an answer, each after twice the time of the one before; then the source sends no more until it has
-/// another event.
+/// The time from a mark to the next one, if it has no answer: it may be lost, like the events.
+const AGAIN_AFTER: Nanos = Nanos::from_millis(300);
+/// Marks without an answer, from the third on each after twice the time of the one before; then the source sends no
+/// more until it has another event.
 const TRIES: u32 = 5;
 /// Sinks in one mark or report.
 const PORTION: usize = 1024;
@@ -54,7 +56,11 @@ impl Delivery {
         for tally in &mut source.tallies {
             tally.marked = tally.sent;
         }
-        let again = now + MARK_AFTER.saturating_mul(1 << source.unanswered.min(TRIES));
+        let again = match source.unanswered {
+            1 => AGAIN_AFTER,
+            unanswered => MARK_AFTER.saturating_mul(1 << (unanswered - 1).min(TRIES)),
+        };
+        let again = now + again;
         source.mark_due = (source.unanswered < TRIES).then_some(again);
         source.mark_due.into_iter().for_each(|due| exit.wake_by(due));
         let wait = Wait { now, slack: source.slack };

@@ -24,6 +24,9 @@ pub(super) const AGAIN: Nanos = Nanos::from_millis(20);
 /// If no answer arrives for this time, all bytes under way count as lost.
 const SILENT: Nanos = Nanos::from_millis(5_000);
 
+/// For this time after an event with a deadline, events of lower priority leave room for others like it.
+const RECENT: Nanos = Nanos::from_millis(1_000);
+
 /// The bytes under way to one host.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
@@ -44,6 +47,8 @@ pub(crate) struct Flow {
     /// Answers since the last pause.
     answers: u32,
     quickest: Option<Nanos>,
+    /// The highest recent priority of an event with a deadline, and the time of that event.
+    urgent: Option<(u8, Instant)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,15 +65,27 @@ impl Flow {
     }
 
     /// Whether an event that is of use for `left` would arrive within three quarters of that time, behind `waiting`
-    /// unsent bytes. The last quarter is a margin, because the measurements are from the past.
-    pub(super) fn is_in_time(&mut self, waiting: usize, left: Nanos, now: Instant) -> bool {
+    /// unsent bytes. The last quarter is a margin, because the measurements are from the past. An event of lower
+    /// priority than a recent one may wait for half of this only, so behind a narrow link it leaves room for the others.
+    pub(super) fn is_in_time(&mut self, waiting: usize, (left, priority): (Nanos, u8), now: Instant) -> bool {
         self.lapse(now);
         let quickest = self.quickest.unwrap_or_default();
         let ahead = self.under_way() + waiting as u64;
         let rated = self.rate.map_or(0, |rate| ahead.saturating_mul(1_000_000_000) / rate.max(1));
         let unanswered = self.pings.front().map_or(Nanos::ZERO, |oldest| now.since(oldest.at).saturating_sub(quickest));
         let waits = Nanos::new(rated).max(unanswered);
-        waits.get().saturating_add(quickest.get() / 2) <= left.get() / 4 * 3
+        let longest = (left.get() / 4 * 3).checked_sub(quickest.get() / 2);
+        let is_lower = self.has_recent_above(priority, now);
+        longest.is_some_and(|longest| waits.get() <= if is_lower { longest / 2 } else { longest })
+    }
+
+    /// Whether there was a recent event of higher priority; remembers this one otherwise.
+    fn has_recent_above(&mut self, priority: u8, now: Instant) -> bool {
+        let is_above = self.urgent.is_some_and(|(above, at)| above > priority && now.since(at) <= RECENT);
+        if !is_above {
+            self.urgent = Some((priority, now));
+        }
+        is_above
     }
 
     /// Bytes that have not been confirmed as arrived.
@@ -181,26 +198,36 @@ mod tests {
     /// Sends events of 1 KB, `per_second` for 2 s, each of use for `deadline`. Returns how many were sent, and how many
     /// arrived in time.
     fn run(rate: u64, per_second: u64, deadline: Nanos) -> (u64, u64) {
+        let [all, none] = run_with(rate, per_second, deadline, 0);
+        assert_eq!(none, (0, 0));
+        all
+    }
+
+    /// The same; of 10 events, `high` have the highest priority and the others the lowest. The first pair of numbers is
+    /// of the lowest, the second of the highest.
+    fn run_with(rate: u64, per_second: u64, deadline: Nanos, high: u64) -> [(u64, u64); 2] {
         let round_trip = Nanos::from_millis(4);
         let mut link = Narrow { rate, round_trip, free: Instant::ZERO, answers: VecDeque::new() };
-        let (mut flow, mut sent, mut in_time) = (Flow::default(), 0, 0);
+        let (mut flow, mut counts) = (Flow::default(), [(0, 0); 2]);
         for event in 0..2 * per_second {
             let now = Instant::new(1 + event * 1_000_000_000 / per_second);
             while let Some((comes, at)) = link.answers.pop_front_if(|(comes, _)| *comes <= now) {
                 assert!(flow.answered(at, comes));
             }
-            if !flow.is_in_time(0, deadline, now) {
+            let is_high = event % 10 < high;
+            if !flow.is_in_time(0, (deadline, if is_high { 7 } else { 0 }), now) {
                 continue;
             }
-            sent += 1;
+            let (sent, in_time) = &mut counts[usize::from(is_high)];
+            *sent += 1;
             let arrives = link.carry(1_000, now);
-            in_time += u64::from(arrives.since(now) <= deadline);
+            *in_time += u64::from(arrives.since(now) <= deadline);
             if flow.sent(1_000, now) {
                 let arrives = link.carry(40, now);
                 link.answers.push_back((arrives + Nanos::new(round_trip.get() / 2), now));
             }
         }
-        (sent, in_time)
+        counts
     }
 
     #[test]
@@ -218,12 +245,30 @@ mod tests {
     }
 
     #[test]
+    fn on_a_narrow_link_a_high_priority_wins() {
+        // The link carries 37 of the 200 events per second; 20 have the highest priority.
+        let [(low_sent, low), (high_sent, high)] = run_with(37_500, 200, Nanos::from_millis(150), 1);
+        println!("high: {high_sent} of 40 sent, {high} in time; low: {low_sent} of 360 sent, {low} in time");
+        assert!(high >= 30 && low > 0, "{high} of 40 and {low} of 360 in time");
+    }
+
+    #[test]
+    fn without_a_queue_a_lower_priority_may_use_its_whole_time() {
+        let (mut flow, begin) = (Flow::default(), Instant::new(1));
+        assert!(flow.is_in_time(0, (Nanos::from_millis(10), 7), begin));
+        let answered = begin + Nanos::from_millis(14);
+        assert!(flow.sent(100, begin) && flow.answered(begin, answered));
+        assert!(flow.is_in_time(0, (Nanos::from_millis(10), 0), answered));
+        assert!(!flow.is_in_time(0, (Nanos::from_millis(9), 0), answered));
+    }
+
+    #[test]
     fn an_answer_that_nobody_waits_for_is_another_ones_and_lost_pings_block_nobody_for_long() {
         let (mut flow, second) = (Flow::default(), Nanos::from_millis(1_000));
         assert!(!flow.answered(Instant::new(5), Instant::new(9)));
-        assert!(flow.is_in_time(0, Nanos::from_millis(100), Instant::new(1)) && flow.sent(100, Instant::new(1)));
-        assert!(!flow.is_in_time(0, Nanos::from_millis(100), Instant::new(1) + Nanos::from_millis(500)));
-        assert!(flow.is_in_time(0, Nanos::from_millis(100), Instant::new(2) + second));
+        assert!(flow.is_in_time(0, (Nanos::from_millis(100), 0), Instant::new(1)) && flow.sent(100, Instant::new(1)));
+        assert!(!flow.is_in_time(0, (Nanos::from_millis(100), 0), Instant::new(1) + Nanos::from_millis(500)));
+        assert!(flow.is_in_time(0, (Nanos::from_millis(100), 0), Instant::new(2) + second));
     }
 
     #[test]

@@ -52,10 +52,29 @@ impl Way {
         usize::from(lane == Lane::Bulk)
     }
 
-    /// The time with the lane in it, which distinguishes the pings of the two lanes.
+    /// The time that a ping on this lane carries.
     pub(super) fn stamp(&self, now: Instant) -> Instant {
-        Instant::new(now.get() & !1 | u64::from(self.lane == Lane::Bulk))
+        stamp(self.lane, now)
     }
+}
+
+/// Pings of one instant differ in their two lowest bits, because all are answered on the control lane: 0 is a ping for the
+/// clock, and the others follow events on their lanes.
+const TAG: u64 = 3;
+
+/// The time that a ping on this lane carries.
+pub(super) fn stamp(lane: Lane, now: Instant) -> Instant {
+    let tag = match lane {
+        Lane::Control => 0,
+        Lane::Data => 1,
+        Lane::Bulk => 2,
+    };
+    Instant::new(now.get() & !TAG | tag)
+}
+
+/// The lane of a ping that carried this time. `None`: it is not a ping of this host.
+pub(super) fn stamped(at: Instant) -> Option<Lane> {
+    [Lane::Control, Lane::Data, Lane::Bulk].into_iter().find(|lane| stamp(*lane, at) == at)
 }
 
 /// A source of another host.

@@ -48,7 +48,7 @@ impl Step<'_> {
             }
             let Some(link) = self.links.get_mut(&*span.host) else { continue };
             let way = link.way_mut(self.channel.lane());
-            if !way.flow.is_in_time(way.pipe.bytes(), left, self.now) {
+            if !way.flow.is_in_time(way.pipe.bytes(), (left, event.priority), self.now) {
                 late += filter::count(chosen) as u32;
                 chosen.fill(false);
             }

@@ -37,7 +37,7 @@ impl Delivery {
         (host, source): (&Name, SourceId),
         events: u64,
         exit: &mut Exit,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let place = self.channels.of_sink(sink.0).ok_or(Error::no_sink(sink))?;
         let is_own = *host == *self.host;
         let late = if is_own {
@@ -52,7 +52,7 @@ impl Delivery {
         if late > 0 && !is_own {
             self.report(host, source.0, |entry| entry.sink == sink.0, exit);
         }
-        Ok(())
+        Ok(late)
     }
 
     fn pop(&mut self, place: u32, sink: u32) -> Option<Waiting> {

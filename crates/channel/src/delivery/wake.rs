@@ -3,7 +3,7 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
-use super::{Delivery, books};
+use super::{Delivery, books, link};
 use crate::Lane;
 use crate::exit::Exit;
 use crate::output::Destination;
@@ -12,7 +12,8 @@ use crate::wire::{Kind, Pong};
 impl Delivery {
     pub(crate) fn wake(&mut self, now: Instant, exit: &mut Exit) {
         for link in self.links.values_mut().filter(|link| link.clock.due.is_some_and(|due| due <= now)) {
-            exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(now.get()));
+            let at = link::stamp(Lane::Control, now).get();
+            exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Ping, |writer| writer.u64(at));
             link.clock.pinged(now);
         }
         self.give_up_stale(now, exit);
@@ -63,12 +64,12 @@ impl Delivery {
     }
 
     pub(crate) fn answered(&mut self, from: &Name, pong: &Pong, now: Instant, exit: &mut Exit) {
-        let Some(link) = self.links.get_mut(from) else { return };
-        // A ping that went behind events has waited with them, so it says nothing about clocks.
-        let (at, (_, ways)) = (Instant::new(pong.t0), link.ways_mut());
-        match ways.iter_mut().any(|way| way.flow.answered(at, now)) {
-            true => self.pump(from, now, exit),
-            false => link.clock.answered(Instant::new(pong.t0), Instant::new(pong.t1), now),
+        let (Some(link), at) = (self.links.get_mut(from), Instant::new(pong.t0)) else { return };
+        match link::stamped(at) {
+            Some(Lane::Control) => link.clock.answered(at, Instant::new(pong.t1), now),
+            // A ping that went behind events has waited with them, so it says nothing about clocks.
+            Some(lane) if link.way_mut(lane).flow.answered(at, now) => self.pump(from, now, exit),
+            _ => {}
         }
     }
 }

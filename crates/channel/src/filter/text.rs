@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use qfabric_ecode::{CallContext, Engine, Environment, Fault, Limits as CallLimits, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Fault, Limits as CallLimits, compile, declares_input};
+use qfabric_types::format::Format;
 
 use super::Draft;
 use super::plan::{BadTail, Plan, Shape, Table};
@@ -46,8 +47,8 @@ impl TextFilter {
         let mut formats = formats.map(|(_, known)| &known.format);
         let (first, others) = (formats.next(), formats.next().is_some());
         // A text without `struct input` gets the event itself, if the filter has only one type.
-        let says_input = text.contains("struct input");
-        let input = first.filter(|format| !says_input && !others && format.size > 0).cloned();
+        let gets_event = |format: &&Format| !others && format.size > 0 && !declares_input(text);
+        let input = first.filter(gets_event).cloned();
         let environment = Environment { input, ..Environment::default() };
         let program = compile(text, &environment).map_err(|errors| FilterError::Text(errors.to_string()))?;
         let output = program.output.as_ref();
@@ -175,5 +176,24 @@ impl fmt::Debug for TextFilter {
             .field("shape", shape)
             .field("plans", plans)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_ecode::parse_formats;
+
+    use super::*;
+    use crate::EventType;
+
+    #[test]
+    fn a_filter_gets_the_event_unless_it_declares_an_input() {
+        let types = parse_formats("struct frame { int kind; };").unwrap();
+        let types = types.into_iter().map(|format| EventType { format }).collect();
+        let spec = Spec { types, ..Spec::default() };
+        let engines = crate::interpreter();
+        let input_bytes = |text: &str| TextFilter::new(text, &spec, 1, &engines).unwrap().input.len();
+        assert_eq!(input_bytes("// without a struct input\nreturn input.kind == 7;"), 4);
+        assert_eq!(input_bytes("struct  input\n{ int sinks; int kind; }; return input.kind == 8;"), 8);
     }
 }

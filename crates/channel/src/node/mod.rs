@@ -213,7 +213,7 @@ impl Node {
 
     /// Counts `events` events of a source as late instead of delivered: they were taken from a queue in time, but their
     /// deadlines passed before the application read them. Never counts more events than were taken.
-    pub fn came_late(&mut self, sink: SinkId, source: (&Name, SourceId), events: u64) -> Result<(), Error> {
+    pub fn came_late(&mut self, sink: SinkId, source: (&Name, SourceId), events: u64) -> Result<u64, Error> {
         self.delivery.came_late(sink, source, events, &mut self.exit)
     }
 

@@ -20,6 +20,8 @@ pub struct Settings {
     pub hosts: usize,
     /// Shortest and longest delay.
     pub delay: (Nanos, Nanos),
+    /// Added to the delay of frames that do not use the control lane: their queues are longer.
+    pub data_delay: Nanos,
     /// Lost frames of the data lane, in thousandths.
     pub data_loss: u32,
     /// Lost frames of the control lane, in thousandths.
@@ -39,6 +41,7 @@ impl Default for Settings {
             seed: 0,
             hosts: 5,
             delay: (Nanos::from_micros(100), Nanos::from_millis(1)),
+            data_delay: Nanos::ZERO,
             data_loss: 0,
             control_loss: 0,
             disorder: false,
@@ -160,6 +163,11 @@ impl Memory {
         (std::mem::take(&mut wires.ready), std::mem::take(&mut wires.writable))
     }
 
+    /// From now on this many of thousand frames of the data lane are lost.
+    pub fn lose_data(&mut self, per_thousand: u32) {
+        self.settings.data_loss = per_thousand;
+    }
+
     pub fn is_up(&self, host: &Name) -> bool {
         self.places[host].node.is_some()
     }
@@ -200,14 +208,14 @@ impl Memory {
     }
 
     fn fly(&mut self, from: &Name, to: &Name, lane: Lane, frame: &[u8]) {
-        let Settings { delay, data_loss, control_loss, disorder, .. } = self.settings;
-        let loss = if lane == Lane::Control { control_loss } else { data_loss };
+        let Settings { delay, data_delay, data_loss, control_loss, disorder, .. } = self.settings;
+        let (loss, more) = if lane == Lane::Control { (control_loss, Nanos::ZERO) } else { (data_loss, data_delay) };
         let copies = if disorder && self.rng.random_range(0..20) == 0 { 2 } else { 1 };
         for _ in 0..copies {
             if self.rng.random_range(0..1000) < loss {
                 continue;
             }
-            let mut at = self.now + Nanos::new(self.rng.random_range(delay.0.get()..=delay.1.get()));
+            let mut at = self.now + more + Nanos::new(self.rng.random_range(delay.0.get()..=delay.1.get()));
             if !disorder {
                 let tail = self.tails.entry((from.clone(), to.clone(), lane)).or_insert(at);
                 at = at.max(*tail);

@@ -32,8 +32,9 @@ const REPORTED: Duration = Duration::from_secs(3);
 ///
 /// An event is a JSON object with the fields by name; the objects follow one after the other. If the channel does not
 /// exist, creates it with the types of events from --format. At the end waits up to 3 s for the reports of the sinks
-/// and prints the counts as JSON: delivered, filtered, dropped, late, lost and unknown. Ends with 2 if an event does
-/// not fit its format, and with 3 if the access list or the channel refuses the command.
+/// and prints the counts as JSON: delivered, filtered, dropped, late, lost and unknown. Ends at the first event that
+/// fails, after the counts of the events before it: with 2 if the event does not fit its format, and with 3 if the
+/// access list or the channel refuses it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: echo '{\"number\": 1}' | qfabric channel pub video --format frame.h --json -")]
 pub(super) struct Args {
@@ -96,6 +97,25 @@ pub(super) fn run(args: Args) -> Outcome {
     let source = opened.source_subscribe(&SourceOptions::default()).map_err(connect::failure)?;
     wait_for_sinks(&args, &stop)?;
     let mut sums = Sums::default();
+    let published = publish(&opened, &source, &args, number, &mut sums, &stop);
+    if published.is_err() && sums.events == 0 {
+        return published.map(|()| Done(0));
+    }
+    // After a failure, too: earlier events have gone to the sinks. The failure is the result, whatever the counts are.
+    let counted = final_counts(&channels, &opened, &source, &stop);
+    let printed = counted.and_then(|counts| output::print(&(sums.json(counts).to_string() + "\n")));
+    published.and(printed).map(|()| Done(0))
+}
+
+/// Publishes the events until the first failure, the end of the input or a signal.
+fn publish(
+    opened: &Channel,
+    source: &Source,
+    args: &Args,
+    number: u16,
+    sums: &mut Sums,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
     let events = serde_json::Deserializer::from_reader(input(&args.json)?).into_iter::<Map<String, Value>>();
     let begin = Instant::now();
     for (at, fields) in events.enumerate() {
@@ -111,11 +131,9 @@ pub(super) fn run(args: Args) -> Outcome {
                 (begin + Duration::from_secs_f64(at as f64 / rate)).saturating_duration_since(Instant::now()),
             );
         }
-        sums.add(submit(&source, &args, number, &payload)?);
+        sums.add(submit(source, args, number, &payload)?);
     }
-    let counts = final_counts(&channels, &opened, &source, &stop)?;
-    output::print(&(sums.json(counts).to_string() + "\n"))?;
-    Ok(Done(0))
+    Ok(())
 }
 
 fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {

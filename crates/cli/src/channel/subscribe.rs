@@ -26,7 +26,8 @@ const ROLE: u8 = 2;
 /// Prints the events of a channel as they arrive.
 ///
 /// Decodes the events by their formats. Ends after Ctrl-C or --count events. Ends with 3 if the channel does not exist
-/// (use --wait then), the access list forbids to join it, or a host refuses a filter.
+/// (use --wait then), the access list forbids to join it, a host refuses a filter, or the sink ends because the channel
+/// was closed or the access list changed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric channel sub video --wait
           qfabric channel sub video --out-filter large.ec --count 10 --json

@@ -35,8 +35,6 @@ impl Host {
 
     /// A daemon with additional configuration: first keys of the section [channels], then further sections.
     pub(crate) fn configured(all: &Path, name: &'static str, others: &[&str], more: &str) -> Host {
-        let folder = all.join(name);
-        std::fs::create_dir_all(&folder).unwrap();
         let address = |host: &str| format!("unix:{}/{host}.link", all.display());
         let config = format!(
             "[channels]\nenabled = true\nhost = '{name}'\nengine = 'tcp'\ninsecure = true\npriority = 0\n\
@@ -44,8 +42,15 @@ impl Host {
             address(name),
             others.iter().map(|host| address(host)).collect::<Vec<_>>()
         );
-        std::fs::write(folder.join("daemon.toml"), config).unwrap();
         let _ = std::fs::remove_file(all.join(format!("{name}.link")));
+        Host::of(all, name, &config)
+    }
+
+    /// A daemon with this configuration.
+    fn of(all: &Path, name: &'static str, config: &str) -> Host {
+        let folder = all.join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("daemon.toml"), config).unwrap();
         let child = qfabric(&folder)
             .args(["daemon", "--config"])
             .arg(folder.join("daemon.toml"))
@@ -221,6 +226,48 @@ fn the_refusal_for_a_missing_channel_names_the_option_to_wait() {
     let Some((_lock, all)) = live() else { return };
     let [alpha, _beta] = two_hosts(all.path());
     alpha.run(&["channel", "sub", "none"]).expect(3, &["there is no channel `none`", "--wait"]);
+}
+
+#[test]
+fn a_publisher_that_fails_midway_prints_the_counts_of_the_events_before() {
+    let Some((_lock, all)) = live() else { return };
+    let [alpha, _beta] = two_hosts(all.path());
+    let sent = alpha.publish(&[], "{\"number\": 1}\n{\"number\": 2}\n{\"number\": \"three\"}\n{\"number\": 4}\n");
+    sent.expect(2, &["event 3"]);
+    assert_eq!(sent.json()["events"], 2, "{sent:?}");
+}
+
+/// A daemon with certificates, whose access list has this rule for the host.
+fn with_access_list(all: &Path, rights: &str) -> Host {
+    let run = |words: &[&str]| Answer::of(qfabric(all).args(words).current_dir(all)).expect(0, &[]);
+    run(&["channel", "init-ca", "authority", "--realm", "studio"]);
+    run(&["channel", "issue", "alpha", "--ca", "authority", "--address", "127.0.0.1", "--out", "tls"]);
+    allow(all, rights);
+    let config = format!(
+        "[channels]\nenabled = true\nhost = 'alpha'\nrealm = 'studio'\nengine = 'zenoh'\ntls = '{}'\npriority = 0\n\
+         listen = []\n[control]\nbudget = '0ms'\nlock_memory = false\n[log]\nfilter = 'warn'\n",
+        all.join("tls").display()
+    );
+    Host::of(all, "alpha", &config)
+}
+
+fn allow(all: &Path, rights: &str) {
+    let list = format!("hosts = ['alpha']\n[[rule]]\nchannels = ['*']\nhosts = ['alpha']\nrights = [{rights}]\n");
+    std::fs::write(all.join("tls/access.toml"), list).unwrap();
+}
+
+#[test]
+fn a_subscriber_whose_sink_is_ended_by_the_access_list_says_why_and_ends_with_3() {
+    let Some((_lock, all)) = live() else { return };
+    let alpha = with_access_list(all.path(), "'create', 'join', 'send'");
+    let _held = alpha.hold();
+    let mut command = alpha.command(&["channel", "sub", "video", "--wait"]);
+    let reading = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    alpha.publish(&["--sinks", "1"], "{\"number\": 1}\n").expect(0, &[]);
+    allow(all.path(), "'create', 'send'");
+    alpha.run(&["channel", "reload"]).expect(0, &[]);
+    let ended = Answer::from(reading.wait_with_output().unwrap());
+    ended.expect(3, &["number=1", "this host may not join it any more, says the access list"]);
 }
 
 #[test]

@@ -392,12 +392,24 @@ impl Inner {
             self.tell_late(&mut state)?;
             self.share(&state);
             drop(state);
-            let Some((slot, (sink, message))) = next else { return Ok(handled + self.handle_decided()) };
+            let Some((slot, (sink, message))) = next else {
+                let handled = handled + self.handle_decided();
+                return if handled > 0 { Ok(handled) } else { self.tell_end().map(|()| handled) };
+            };
             if let Some(FromDaemon::Event(event)) = FromDaemon::decode(&message) {
                 slot.call(|handler| handler(&event));
             }
             self.done(sink, message)?;
             handled += 1;
+        }
+    }
+
+    /// Fails if a sink with a handler has ended by itself and this was not said before.
+    fn tell_end(&self) -> Result<(), ClientError> {
+        let mut state = self.state();
+        match self.handlers.find(|has| state.inbox.untold_end(has)) {
+            Some((sink, why)) => Err(ClientError::SinkEnded { sink, why }),
+            None => Ok(()),
         }
     }
 
@@ -423,7 +435,10 @@ impl Inner {
         self.wait_until(Instant::now() + patience, |state| {
             let next = state.inbox.next_of(clock::now().get(), |other| other == sink);
             self.tell_late(state)?;
-            Ok(next.map(|(_, message)| message))
+            match (next, state.inbox.end_of(sink)) {
+                (None, Some(why)) => Err(ClientError::SinkEnded { sink, why: why.to_owned() }),
+                (next, _) => Ok(next.map(|(_, message)| message)),
+            }
         })
     }
 

@@ -43,6 +43,12 @@ impl Handlers {
         Some((all.get(&sink)?.clone(), (sink, found)))
     }
 
+    /// What `find` finds for a sink that has a handler.
+    pub(super) fn find<T>(&self, find: impl FnOnce(&dyn Fn(u32) -> bool) -> Option<T>) -> Option<T> {
+        let all = self.all();
+        find(&|sink| all.contains_key(&sink))
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Shared>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

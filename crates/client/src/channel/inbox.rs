@@ -72,6 +72,14 @@ pub(super) struct LateEvents {
     pub events: u32,
 }
 
+/// The end of a sink that has not been dropped yet.
+#[derive(Debug)]
+struct Ended {
+    why: String,
+    /// Whether [`Inbox::untold_end`] has returned it.
+    is_told: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// Events of each sink, as messages.
@@ -80,6 +88,7 @@ pub(super) struct Inbox {
     order: VecDeque<u32>,
     writable: BTreeSet<u32>,
     notices: VecDeque<Notice>,
+    ended: BTreeMap<u32, Ended>,
     spare: Vec<Vec<u8>>,
     /// The same, of at least [`LARGE`] bytes.
     spare_large: Vec<Vec<u8>>,
@@ -114,6 +123,7 @@ impl Inbox {
                 self.note(Notice::SourceEnded { source: number, why: why.to_owned() });
             }
             FromDaemon::Ended { member: Member::Sink, number, why } => {
+                self.ended.insert(number, Ended { why: why.to_owned(), is_told: false });
                 self.note(Notice::SinkEnded { sink: number, why: why.to_owned() });
             }
             FromDaemon::Decided(decided) => self.note(Notice::Decided {
@@ -201,6 +211,19 @@ impl Inbox {
     pub(super) fn forget(&mut self, sink: u32) {
         self.sinks.remove(&sink);
         self.order.retain(|other| *other != sink);
+        self.ended.remove(&sink);
+    }
+
+    /// Why a sink has ended by itself.
+    pub(super) fn end_of(&self, sink: u32) -> Option<&str> {
+        self.ended.get(&sink).map(|ended| ended.why.as_str())
+    }
+
+    /// The end of one of the wanted sinks, and why; each once.
+    pub(super) fn untold_end(&mut self, wanted: impl Fn(u32) -> bool) -> Option<(u32, String)> {
+        let (sink, ended) = self.ended.iter_mut().find(|(sink, ended)| !ended.is_told && wanted(**sink))?;
+        ended.is_told = true;
+        Some((*sink, ended.why.clone()))
     }
 
     /// Whether the source was told that it may try again; once.
@@ -251,6 +274,18 @@ mod tests {
         assert_eq!((sink, first.number), (1, 1));
         inbox.forget(1);
         assert!(inbox.next_of(0, |_| true).is_none() && inbox.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_sink_is_told_once_and_known_until_the_sink_is_dropped() {
+        let mut inbox = Inbox::default();
+        give(&mut inbox, &FromDaemon::Ended { member: Member::Sink, number: 3, why: "closed" });
+        assert_eq!((inbox.end_of(3), inbox.end_of(4)), (Some("closed"), None));
+        assert!(inbox.untold_end(|sink| sink == 4).is_none());
+        assert_eq!(inbox.untold_end(|_| true), Some((3, "closed".to_owned())));
+        assert!(inbox.untold_end(|_| true).is_none() && inbox.end_of(3).is_some());
+        inbox.forget(3);
+        assert!(inbox.end_of(3).is_none());
     }
 
     #[test]

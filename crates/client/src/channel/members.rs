@@ -155,7 +155,8 @@ impl Sink {
         self.number
     }
 
-    /// The next event, if one comes within `patience`. For sinks without a handler.
+    /// The next event, if one comes within `patience`. For sinks without a handler. If the sink has ended by itself, the
+    /// events that have come are returned first, then [`ClientError::SinkEnded`].
     pub fn next(&mut self, patience: Duration) -> Result<Option<Received>, ClientError> {
         let message = self.inner.next_of(self.number, patience)?;
         Ok(message.map(|message| Received { inner: self.inner.clone(), sink: self.number, message }))

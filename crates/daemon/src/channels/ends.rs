@@ -75,6 +75,10 @@ impl Ends {
     pub(super) fn ring(&self, sink: SinkId) -> bool {
         self.bells.get(&sink).map(|bell| bell.ring()).is_some()
     }
+
+    pub(super) fn sinks(&self) -> impl Iterator<Item = &SinkId> {
+        self.bells.keys()
+    }
 }
 
 /// Tells the dispatcher of ECalls that an inlet has events.

@@ -21,6 +21,16 @@ use crate::control::AdjustmentTarget;
 
 /// Largest number of events sent to one sink per turn.
 const EVENTS_PER_TURN: u32 = 64;
+/// The memory of a longer message is not kept for the next one, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Memory for the events that are sent to applications, used again for the next ones.
+#[derive(Default)]
+pub(super) struct Buffers {
+    taken: Taken,
+    message: Vec<u8>,
+    part: Vec<u8>,
+}
 
 impl Fabric {
     /// Carries out the recorded outputs of the node.
@@ -76,33 +86,36 @@ impl Fabric {
     /// Sends events to a sink while there are events, credit and room. Takes as many as possible under one lock of the
     /// node.
     pub(super) fn pump(&self, registry: &mut Registry, sink: SinkId) {
-        let id = registry.sinks.get(&sink).copied();
-        let Some(lease) = id.and_then(|id| registry.leases.get_mut(&id)) else { return };
+        let Registry { leases, sinks, buffers, .. } = registry;
+        let id = sinks.get(&sink).copied();
+        let Some(lease) = id.and_then(|id| leases.get_mut(&id)) else { return };
         let Lease { peer, sinks, duplex: Some(duplex), outbox, .. } = lease else { return };
         let Some(credit) = sinks.get_mut(&sink).filter(|credit| credit.ready && credit.events > 0) else { return };
         if !outbox.is_empty() {
             return;
         }
-        let (mut taken, mut message, mut part) = (Taken::default(), Vec::new(), Vec::new());
+        let Buffers { taken, message, part } = buffers;
         let mut wakes = false;
         self.network.with(|node, now| {
             for _ in 0..credit.events.min(EVENTS_PER_TURN) {
-                let got = node.take(sink, &mut taken, now);
+                let got = node.take(sink, taken, now);
                 let Some(event) = got.unwrap_or(false).then(|| taken.event()).flatten() else {
                     credit.ready = false;
                     return;
                 };
                 credit.events -= 1;
-                encode_head(sink, &event, &mut message);
+                encode_head(sink, &event, message);
                 count(&self.totals.delivered);
                 self.record_received(*peer, &event, now);
                 self.reports.handed(&event, now);
-                wakes |= write(duplex, outbox, (&mut message, event.payload), &mut part);
+                wakes |= write(duplex, outbox, (message, event.payload), part);
                 if !outbox.is_empty() {
                     return;
                 }
             }
         });
+        message.clear();
+        message.shrink_to(KEPT_BYTES);
         let goes_on = credit.ready && credit.events > 0 && outbox.is_empty();
         if wakes {
             lease.wake();

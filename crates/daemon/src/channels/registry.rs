@@ -14,6 +14,7 @@ use qfabric_types::channel_wire::Reassembler;
 use super::ends::Ends;
 use super::held::Held;
 use super::problems;
+use super::pump::Buffers;
 use crate::auth::Peer;
 use crate::closer::Foreign;
 
@@ -29,6 +30,7 @@ pub(super) struct Registry {
     /// The creation of each channel here, and the user that created it.
     creators: HashMap<ChannelId, (Origin, u32)>,
     last: LeaseId,
+    pub buffers: Buffers,
 }
 
 /// A connection, with everything that ends with it.

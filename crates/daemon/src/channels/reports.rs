@@ -2,11 +2,12 @@
 //! to the managers of the hosts that feed the channel.
 //!
 //! An event counts when it is delivered to the first application with a sink that accepts it. An event does not count
-//! if it was dropped in a sink's queue, was late, or waits there for a slow reader.
+//! if it was dropped in a sink's queue, was late, or waits there for a slow reader. If the application reads an event too
+//! late after its delivery, one event less counts.
 
 use std::collections::BTreeMap;
 
-use qfabric_channel::{Event, RegistrationId, SourceId};
+use qfabric_channel::{Event, RegistrationId, SinkId, SourceId};
 use qfabric_host::manager::policies::{DELAY, LEAST_DELAY, RATE};
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
@@ -38,6 +39,8 @@ struct Reported {
     least_delay: Option<i64>,
     /// By the source's host; an event of a known host allocates no memory.
     handed: BTreeMap<Name, BTreeMap<SourceId, Handed>>,
+    /// Events that were late for each sink and are still counted, because another sink may have had them in time.
+    late: BTreeMap<SinkId, u64>,
     due: Instant,
 }
 
@@ -122,6 +125,18 @@ impl Reports {
         }
     }
 
+    /// Takes back events of a channel that were delivered to a sink's application, which read them too late. An event
+    /// was achieved if one of the host's `readers` had it in time, so only what was late for all of them is taken back.
+    pub(super) fn late(&self, channel: &ChannelId, sink: SinkId, events: u64, readers: &[SinkId]) {
+        let mut all = lock(&self.0);
+        let Some(reported) = all.get_mut(&channel.name).filter(|_| channel.plane == Plane::Data) else { return };
+        reported.late.retain(|sink, _| readers.contains(sink));
+        *reported.late.entry(sink).or_default() += events;
+        let least = readers.iter().map(|sink| reported.late.get(sink).copied().unwrap_or(0)).min().unwrap_or(0);
+        reported.late.values_mut().for_each(|late| *late -= least);
+        reported.meter.take_back(least);
+    }
+
     /// Postpones a channel's next report.
     fn delay(&self, channel: &Name, by: Nanos, period: Nanos) {
         if let Some(reported) = lock(&self.0).get_mut(channel) {
@@ -149,8 +164,13 @@ impl Reports {
     }
 
     fn begin(&self, channel: &Name, now: Instant, period: Nanos) {
-        let begun =
-            || Reported { meter: RateMeter::new(now), least_delay: None, handed: BTreeMap::new(), due: now + period };
+        let begun = || Reported {
+            meter: RateMeter::new(now),
+            least_delay: None,
+            handed: BTreeMap::new(),
+            late: BTreeMap::new(),
+            due: now + period,
+        };
         lock(&self.0).entry(channel.clone()).or_insert_with(begun);
     }
 }
@@ -272,6 +292,24 @@ mod tests {
         assert_eq!(reports.next(), Some(ms(2_130)), "a request does not suppress a report");
         assert_eq!(reports.take(ms(9_000), PERIOD).len(), 1, "a late thread reports once");
         assert_eq!(reports.next(), Some(ms(9_250)));
+    }
+
+    #[test]
+    fn what_was_late_for_all_readers_was_not_achieved() {
+        let (reports, video) = (Reports::default(), ChannelId::data("video".parse().unwrap()));
+        reports.begin(&video.name, ms(0), PERIOD);
+        let (one, other) = (SinkId(1), SinkId(2));
+        let hit = |at: u64| lock(&reports.0).get_mut(&video.name).unwrap().meter.hit(ms(at));
+        let rate = |at: u64| reports.take(ms(at), PERIOD)[0].rate_milli;
+        (0..10).for_each(|event| hit(100 + 10 * event));
+        reports.late(&video, one, 10, &[one, other]);
+        reports.late(&video, other, 4, &[one, other]);
+        assert_eq!(lock(&reports.0)[&video.name].late, [(one, 6), (other, 0)].into());
+        let fewer = rate(500);
+        assert!((50_000..70_000).contains(&fewer), "6 of 10 events in 90 ms: {fewer}");
+        reports.late(&video, one, 4, &[one]);
+        (0..10).for_each(|event| hit(600 + 10 * event));
+        assert_eq!(rate(1_000), 0, "the ten that were reported before");
     }
 
     #[test]

@@ -16,7 +16,6 @@ use qfabric_types::channel_wire::{
     SubmitRequest, VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
-use rustix::net::{SocketFlags, accept_with};
 
 use super::habit::Looks;
 use super::registry::{Lease, Registry};
@@ -31,8 +30,6 @@ pub(super) type Submitted = Result<qfabric_channel::Sent, (u64, String)>;
 const MESSAGES_PER_TURN: usize = 64;
 /// Largest number of their bytes: the network can take in this amount while its own thread is busy with a turn.
 const BYTES_PER_TURN: usize = 128 << 10;
-/// Largest number of connections accepted per turn.
-const ACCEPTED_PER_TURN: usize = 16;
 
 /// While a connection's messages are read, answers do not wake it; it is woken once at the end, also if a panic ends the
 /// turn.
@@ -55,17 +52,6 @@ impl Drop for ReadTurn<'_> {
 }
 
 impl Fabric {
-    /// Accepts waiting connections.
-    pub(super) fn accept(&self, listener: &OwnedFd) {
-        for _ in 0..ACCEPTED_PER_TURN {
-            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.take_in(socket),
-                Err(rustix::io::Errno::WOULDBLOCK) => return,
-                Err(error) => return tracing::warn!(%error, "cannot accept a connection for channels"),
-            }
-        }
-    }
-
     /// Adds a connection. This thread does not wait for the program at the other end.
     pub(super) fn take_in(&self, socket: OwnedFd) {
         let peer = Peer::of(&socket);
@@ -257,8 +243,17 @@ impl Fabric {
         let sink = SinkId(sink);
         let own = registry.leases.get(&id).is_some_and(|lease| lease.sinks.contains_key(&sink));
         let (true, Ok(host)) = (own, host.parse::<Name>()) else { return count(&self.totals.nonsense) };
+        let late = self.network.with(|node, _| {
+            let late = node.came_late(sink, (&host, SourceId(source)), events.into()).ok()?;
+            let channel = node.channel_of_sink(sink)?.clone();
+            let all = registry.sinks.keys().chain(registry.ends.sinks()).copied();
+            let readers = all.filter(|other| node.channel_of_sink(*other) == Some(&channel)).collect::<Vec<_>>();
+            Some((channel, late, readers))
+        });
         // The sink may have ended meanwhile.
-        let _ = self.network.with(|node, _| node.came_late(sink, (&host, SourceId(source)), events.into()));
+        if let Some((channel, late, readers)) = late {
+            self.reports.late(&channel, sink, late, &readers);
+        }
     }
 
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {

@@ -21,6 +21,7 @@ use super::habit::Looks;
 use super::mailbox::Noted;
 use super::registry::Lease;
 use super::{Channels, Fabric, count};
+use crate::acceptor::Acceptor;
 use crate::ending::Ending;
 
 /// Numbers of the descriptors that the thread waits for, besides busy connections, whose numbers begin at 1.
@@ -54,10 +55,11 @@ impl SocketThread {
         if attending.is_none() {
             fabric.add(&fabric.lines, LINES)?;
         }
-        fabric.add(&listener, LISTENER)?;
+        let acceptor = Acceptor::new(listener, "channels.sock")?;
+        fabric.add(&acceptor, LISTENER)?;
         fabric.add(fabric.mailbox.fd(), MAILBOX)?;
         let turning =
-            Turning { lines: Lines::new(&fabric), listener, noted: Noted::default(), looks: Looks::default() };
+            Turning { lines: Lines::new(&fabric), acceptor, noted: Noted::default(), looks: Looks::default() };
         let thread = Some(ending.spawn("qf-channels", move || turning.run())?);
         Ok(Some(SocketThread { fabric, thread, attending }))
     }
@@ -111,7 +113,7 @@ pub(super) fn enter(priority: u32) {
 
 struct Turning {
     lines: Lines,
-    listener: OwnedFd,
+    acceptor: Acceptor,
     noted: Noted,
     looks: Looks,
 }
@@ -151,7 +153,7 @@ impl Turning {
     }
 
     fn on_ready(&mut self, token: u64) {
-        let Turning { lines, listener, noted, looks } = self;
+        let Turning { lines, acceptor, noted, looks } = self;
         let Lines { fabric, buffer } = &mut *lines;
         match token {
             MAILBOX => {
@@ -161,7 +163,7 @@ impl Turning {
                 noted.unread.drain(..).for_each(|lease| fabric.read_messages(lease, buffer, Some(looks)));
                 noted.over.drain(..).for_each(|lease| fabric.end_lease(lease));
             }
-            LISTENER => fabric.accept(listener),
+            LISTENER => acceptor.accept(|socket| fabric.take_in(socket)),
             LINES => _ = lines.turn(),
             busy => fabric.serve_lease(busy, buffer, Some(looks)),
         }

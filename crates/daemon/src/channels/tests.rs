@@ -1,5 +1,6 @@
 //! Isolation of the users of one host, on a real node without other hosts.
 
+mod arrivals;
 mod policy_calls;
 
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use qfabric_types::api::channel::{
     BindingRequest, ChannelRequest, Direction, FilterRequest, FilterScope, GroupRequest, HoldPolicy, LeaseId,
     ParameterRequest, Policy, SinkRequest, SourceRequest,
 };
-use qfabric_types::channel_wire::{FromClient, FromDaemon, MAX_MESSAGE, SubmitRequest};
+use qfabric_types::channel_wire::{FromClient, FromDaemon, LateReport, MAX_MESSAGE, SubmitRequest};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{Nanos, Owner};
 use rustix::event::{EventfdFlags, eventfd};
@@ -416,6 +417,25 @@ fn what_waits_in_a_sinks_queue_or_was_dropped_there_was_not_achieved() {
     alice.reads(sink, 4);
     assert!(rate(3) > 0);
     assert_eq!(rate(5), 0);
+}
+
+#[test]
+fn what_the_application_read_too_late_was_not_achieved() {
+    let host = Host::start(Vec::new());
+    let (alice, End(mut duplex, socket)) = host.reader(ALICE);
+    alice.create("video").unwrap();
+    let (source, sink) = (alice.source("video").unwrap(), alice.sink("video").unwrap());
+    host.turn();
+    (0..10).for_each(|number| assert_eq!(alice.submit(source, number), 1));
+    host.turn();
+    alice.reads(sink, 10);
+    let mut message = Vec::new();
+    let late = LateReport { sink: sink.0, host: "alpha", source: source.0, events: 10 };
+    FromClient::Late(late).encode(&mut message);
+    assert!(duplex.send(&socket, &message).unwrap());
+    host.fabric.read_messages(alice.lease, &mut vec![0; MAX_MESSAGE], None);
+    let minute = Nanos::from_millis(60_000);
+    assert_eq!(host.fabric.reports.take(clock::now() + minute, minute)[0].rate_milli, 0);
 }
 
 /// The numbers in the events that an application has received.

@@ -27,6 +27,7 @@ use super::share::RunTimes;
 use super::sources::{ReadySources, Source};
 use super::subscription::{Subscription, count};
 use super::{Ecalls, drop_aside};
+use crate::acceptor::Acceptor;
 use crate::timeline::Frequent;
 
 /// Records taken from the kernel's ring per turn.
@@ -42,8 +43,9 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     /// Starts the thread; `listener` is the non-blocking socket `ecalls.sock`.
     pub(crate) fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
-        ecalls.watch(&listener, Source::Listener)?;
-        let turning = Turning::new(ecalls.clone(), listener);
+        let acceptor = Acceptor::new(listener, "ecalls.sock")?;
+        ecalls.watch(&acceptor, Source::Listener)?;
+        let turning = Turning::new(ecalls.clone(), acceptor);
         let thread = Some(ecalls.ending.spawn("qf-ecalls", move || turning.run())?);
         Ok(Dispatcher { ecalls, thread })
     }
@@ -62,7 +64,7 @@ impl Drop for Dispatcher {
 /// The state of the dispatcher's thread.
 struct Turning {
     ecalls: Arc<Ecalls>,
-    listener: OwnedFd,
+    acceptor: Acceptor,
     buffer: Vec<u8>,
     judge_at: Instant,
     check_at: Instant,
@@ -70,10 +72,10 @@ struct Turning {
 }
 
 impl Turning {
-    fn new(ecalls: Arc<Ecalls>, listener: OwnedFd) -> Turning {
+    fn new(ecalls: Arc<Ecalls>, acceptor: Acceptor) -> Turning {
         let buffer = vec![0; MAX_MESSAGE];
         let (judge_at, check_at, run_times) = (Instant::ZERO, Instant::ZERO, RunTimes::default());
-        Turning { ecalls, listener, buffer, judge_at, check_at, run_times }
+        Turning { ecalls, acceptor, buffer, judge_at, check_at, run_times }
     }
 
     fn run(mut self) {
@@ -99,7 +101,7 @@ impl Turning {
         match source {
             // It has ended the sleep; every turn checks everything that a wake-up may be for.
             Source::Wake => {}
-            Source::Listener => self.ecalls.accept(&self.listener),
+            Source::Listener => self.acceptor.accept(|socket| self.ecalls.accept_one(socket)),
             Source::Ring => self.drain_ring(),
             Source::Lease(id) => self.ecalls.serve_lease(id, &mut self.buffer),
             Source::Process(id) => self.ecalls.process_ended(id),

@@ -12,7 +12,6 @@ use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, RaiseRequest, VERSION};
-use rustix::net::{SocketFlags, accept_with};
 
 use super::memory::Down;
 use super::raise::Event;
@@ -25,24 +24,12 @@ use crate::problem;
 
 /// Messages read from one connection per turn.
 const MESSAGES_PER_TURN: usize = 64;
-/// Connections accepted per turn.
-const ACCEPTED_PER_TURN: usize = 16;
 /// Connections of one user that have pages of ready sockets (root excepted).
 const MODULES_OF_USER: usize = 8;
 
 impl Ecalls {
-    /// Accepts waiting connections.
-    pub(super) fn accept(&self, listener: &OwnedFd) {
-        for _ in 0..ACCEPTED_PER_TURN {
-            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.accept_one(socket),
-                Err(rustix::io::Errno::WOULDBLOCK) => return,
-                Err(error) => return tracing::warn!(%error, "cannot accept a connection to ecalls.sock"),
-            }
-        }
-    }
-
-    fn accept_one(&self, socket: OwnedFd) {
+    /// Adds a connection, or refuses it.
+    pub(super) fn accept_one(&self, socket: OwnedFd) {
         let peer = Peer::of(&socket);
         let uid = peer.as_ref().map_or(u32::MAX, |peer| peer.owner.uid);
         let socket = Arc::new(Foreign::new(socket, uid, &self.closer));

@@ -1,6 +1,7 @@
 //! Sends readings only to managers that want them. A manager marks its sink on a Q-channel with the attributes that
 //! its controllers want, and an OUT-filter at the source skips managers that do not want a reading. Sinks without
-//! marks, which belong to applications, receive all readings. Source: thesis §5.1.1.
+//! marks, which belong to applications, receive the readings of hosts, but those of applications (`app.*`) only if they
+//! mark the attribute: such a reading is one user's, and an event goes to all Q-channels. Source: thesis §5.1.1.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +12,19 @@ use qfabric_types::monitor::{AttributeId, ReadingEvent};
 /// The Q-attribute of a sink that receives only the readings that it marks.
 const ASKED: &str = "asked";
 
-/// Largest number of attributes that a sink marks; with more it has no marks and receives all readings.
+/// The Q-attribute of a manager's sink that receives all readings.
+const ALL: &str = "asked_all";
+
+/// Largest number of attributes that a sink marks; with more it receives all readings.
 const MAX_MARKS: usize = 48;
 
 /// The marks of a manager's sink whose controllers want readings of these attributes.
 pub(super) fn marks(wanted: &BTreeSet<AttributeId>) -> BTreeSet<Key> {
-    let keys = wanted.iter().map(|attribute| key(*attribute)).chain([ASKED.to_owned()]);
-    let keys = keys.map(|key| key.parse().expect("a key")).collect();
-    if wanted.len() > MAX_MARKS { BTreeSet::new() } else { keys }
+    let keys: Vec<String> = match wanted.len() > MAX_MARKS {
+        true => vec![ALL.to_owned()],
+        false => wanted.iter().map(|attribute| key(*attribute)).chain([ASKED.to_owned()]).collect(),
+    };
+    keys.iter().map(|key| key.parse().expect("a key")).collect()
 }
 
 /// The place of the filter; its name is reserved for the service.
@@ -31,9 +37,11 @@ pub(super) fn filter_id(channel: &ChannelId) -> FilterId {
 pub(super) fn filter() -> Choose {
     Box::new(|event, sinks, chosen| {
         let Some(key) = ReadingEvent::attribute_of(event.payload).map(key) else { return };
+        let is_private = ReadingEvent::is_applications(event.payload);
         // A report for one host looks at that host's marks only.
         for (at, chosen) in chosen.iter_mut().enumerate().filter(|(_, chosen)| **chosen) {
-            *chosen = sinks.attribute(at, &key).is_some() || sinks.attribute(at, ASKED).is_none();
+            let has = |mark: &str| sinks.attribute(at, mark).is_some();
+            *chosen = has(&key) || has(ALL) || !is_private && !has(ASKED);
         }
     })
 }

@@ -78,6 +78,11 @@ impl ReadingEvent {
         (bytes.len() >= Self::SIZE).then(|| AttributeId(word(bytes, 0)))
     }
 
+    /// Whether an encoded reading is of an application's attribute, `app.*`.
+    pub fn is_applications(bytes: &[u8]) -> bool {
+        bytes.get(30..).is_some_and(|name| name.starts_with(b"app."))
+    }
+
     /// Decodes a reading. Further bytes belong to a newer version and are ignored.
     pub fn decode(bytes: &[u8]) -> Result<ReadingEvent, BadEvent> {
         let bad = |what: String| BadEvent { event: "reading", what };

@@ -137,9 +137,9 @@ pub fn events_that_their_reader_comes_to_too_late_are_late<W: World>(world: &mut
         world.quiet();
         assert_eq!(take_all(world, host, to).len(), 4);
         world.quiet();
-        for (events, of) in [(1, from), (9, from), (1, SourceId(77))] {
+        for (events, of, late) in [(1, from, 1), (9, from, 3), (1, SourceId(77), 0)] {
             let came = world.with(host, |node, _| node.came_late(to, (&hosts[0], of), events));
-            assert_eq!(came, Ok(()));
+            assert_eq!(came, Ok(late));
         }
         world.quiet();
         let counts = balanced(world, host, to);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_ecode::{CallContext, Engine, Environment, Limits, Program, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Limits, Program, compile, declares_input};
 use qfabric_host::manager::policies::{RATE, stream_of, told};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
 use qfabric_types::api::Problem;
@@ -277,7 +277,7 @@ fn compiled(CodePolicy { code, .. }: &CodePolicy) -> Result<Program, Problem> {
     }
     let mut constants: BTreeMap<String, i64> = constants().collect();
     constants.insert("APP_RATE_MILLI".to_owned(), AttributeId::of(RATE).0.into());
-    let input = (!code.contains("struct input")).then(all_words);
+    let input = (!declares_input(code)).then(all_words);
     let environment = Environment { input, constants, ..Environment::default() };
     compile(code, &environment).map_err(|wrong| refused::code(wrong.to_string()))
 }
@@ -479,6 +479,13 @@ mod tests {
         let declared = "struct output { long rate_milli, level; }; output.level = 5; return 1;";
         assert!(!paces(declared));
         assert_eq!(run(declared, &[1]).0, ["tell Level 5"], "a member that is never set decides nothing");
+    }
+
+    #[test]
+    fn only_a_declared_input_replaces_the_one_with_all_words() {
+        let says = "struct output { long level; }; output.level = input.value; return 1;";
+        assert_eq!(run(&format!("// no struct input here\n{says}"), &[4]).0, ["tell Level 4"]);
+        assert_eq!(run(&format!("struct  input\n{{ int value; }}; {says}"), &[4]).0, ["tell Level 4"]);
     }
 
     #[test]

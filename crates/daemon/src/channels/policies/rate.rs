@@ -12,19 +12,32 @@ pub(in crate::channels) struct RateMeter {
     /// The last event of the report before, if there was one.
     before: Option<Instant>,
     reported: Instant,
+    /// The next events of this number do not count.
+    owed: u64,
 }
 
 impl RateMeter {
     /// Begins the first report.
     pub(crate) fn new(now: Instant) -> RateMeter {
-        RateMeter { events: 0, first: now, last: now, before: None, reported: now }
+        RateMeter { events: 0, first: now, last: now, before: None, reported: now, owed: 0 }
     }
 
     /// Counts an event.
     pub(crate) fn hit(&mut self, now: Instant) {
+        if self.owed > 0 {
+            return self.owed -= 1;
+        }
         self.first = if self.events == 0 { now } else { self.first };
         self.last = now;
         self.events = self.events.saturating_add(1);
+    }
+
+    /// So many events that were counted, perhaps in an earlier report, do not count. What this report does not contain is
+    /// taken from the next ones.
+    pub(crate) fn take_back(&mut self, events: u64) {
+        let now = events.min(self.events.into());
+        self.events -= now as u32;
+        self.owed = self.owed.saturating_add(events - now);
     }
 
     /// Ends a report: thousandths of an event per second since the report before, and the time that they cover.
