@@ -27,9 +27,9 @@ pub trait Mechanism {
     /// at nice 0.) Does nothing if the parent is not reserved, or was under a real-time policy before.
     fn born(&mut self, _child: ThreadId, _parent: ThreadId) {}
 
-    /// The thread has finished its job and needs no more time in this period. Without effect unless the mechanism gives
-    /// slots.
-    fn yielded(&mut self, _thread: ThreadId) {}
+    /// The thread has finished the job that was released at `_release`, and needs no more time in the period of this
+    /// release. Without effect unless the mechanism gives slots, and in a later period.
+    fn yielded(&mut self, _thread: ThreadId, _release: Instant) {}
 
     /// Checks the reserved threads; call it about once a second. Returns the threads that the kernel no longer ran and
     /// that run again now.
