@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use common::*;
-use qfabric_client::{Client, ClientError, Foresight, Session};
+use qfabric_client::{Client, ClientError, Cpu, Foresight, Session};
 use qfabric_daemon::{Config, MechanismName};
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::dispatcher;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
-use qfabric_types::{AppId, Contract, Nanos, ServerCounts, ThreadId};
+use qfabric_types::{AppId, Contract, Nanos, ServerCounts, Share, ThreadId};
 
 fn slots() -> Config {
     let mut config = quiet();
@@ -161,4 +161,26 @@ fn the_end_of_a_job_gives_back_the_slots_of_its_own_period_in_each_phase() {
     let phases = [0, 400, 1_000, 1_400].map(|phase| yields_in_its_period(&client, phase));
     // A boundary may fall between the release and the end of a job.
     assert!(phases.iter().filter(|yielded| **yielded).count() >= 3, "{phases:?}");
+}
+
+#[test]
+fn the_cpu_interface_of_qualman_reserves_slots_and_a_job_is_no_overrun() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(slots());
+    let (mut cpu, me) = (Cpu::new(), std::process::id() as i32);
+    cpu.reserve(&client, me, Share::from_ppm(100_000), Nanos::from_millis(100)).unwrap();
+    cpu.start();
+    let counts = || client.applications().unwrap()[0].server.unwrap_or_default();
+    (0..5).for_each(|_| cpu.yield_now());
+    eventually("periods in which it yielded", || counts().underruns >= 3);
+    assert_eq!(client.status().unwrap().tables[0].groups, 1);
+    cpu.free_reserve().unwrap();
+    assert!(client.applications().unwrap().is_empty());
+    let other = Process::shell("while :; do :; done");
+    cpu.reserve(&client, other.pid(), Share::from_ppm(200_000), Nanos::from_millis(100)).unwrap();
+    eventually("another program has its slots", || counts().served >= 3);
+    cpu.free_reserve().unwrap();
 }
