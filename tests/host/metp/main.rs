@@ -67,6 +67,19 @@ fn a_reserved_rate_is_granted_and_given_back() {
 }
 
 #[test]
+fn an_ordinary_user_reserves_the_rate_of_a_connection_on_an_open_link() {
+    let Some(site) = Site::new() else { return };
+    let _alone = qfabric_linux::testing::live_lock();
+    let daemon = site.daemon();
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = daemon.send_as_nobody(&site, &receiver, "video.264", &["--json"]);
+    assert!(sent.status.success() && site::said(&sent).contains("are reserved"), "{}", site::said(&sent));
+    assert!(receiver.end().status.success());
+    assert!(json(&sent.stdout)["granted_bps"].as_u64().unwrap() > 1_000_000, "{}", site::said(&sent));
+    assert_eq!(daemon.link(&site)["streams"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
 fn frames_at_a_reserved_rate_renew_the_profile_that_admits_streams() {
     let Some(site) = Site::new() else { return };
     let _alone = qfabric_linux::testing::live_lock();
