@@ -122,6 +122,38 @@ fn a_path_that_shrinks_loses_nothing() {
 }
 
 #[test]
+fn a_receiver_that_is_away_for_a_second_loses_nothing() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sender = site.start_send("cam", &receiver, "video.264", &["--mode", "reliable", "--json"]);
+    thread::sleep(Duration::from_millis(1_500));
+    site.cut_receiver(true);
+    thread::sleep(Duration::from_secs(1));
+    site.cut_receiver(false);
+    let sent = sender.end();
+    assert!(sent.status.success(), "{}", site::said(&sent));
+    assert!(json(&sent.stdout)["retransmissions"].as_u64().unwrap() > 0, "{}", site::said(&sent));
+    let received = receiver.end();
+    assert!(received.status.success(), "{}", site::said(&received));
+    assert!(received.stdout == fs::read(site.file("video.264")).unwrap(), "the video changed on its way");
+}
+
+#[test]
+fn a_killed_receiver_is_named_and_the_next_one_is_served() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sender = site.start_send("cam", &receiver, "video.264", &["--mode", "reliable", "--json"]);
+    thread::sleep(Duration::from_millis(1_500));
+    receiver.kill();
+    let sent = sender.end();
+    assert_eq!(sent.status.code(), Some(1), "{}", site::said(&sent));
+    assert!(site::said(&sent).contains("the other side is silent"), "{}", site::said(&sent));
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = site.send("cam", &receiver, "video.264", &["--mode", "reliable", "--fast"]);
+    assert!(sent.status.success() && receiver.end().status.success(), "{}", site::said(&sent));
+}
+
+#[test]
 fn who_may_not_connect_is_told_why() {
     let Some(site) = Site::new() else { return };
     let receiver = site.receive("wall", &[]);

@@ -258,6 +258,11 @@ impl Site {
         self.start(name, to, file, "stream.toml", more).end()
     }
 
+    /// Cuts the cable of the receiver, or joins it again.
+    pub(crate) fn cut_receiver(&self, is_cut: bool) {
+        self.lan.cable(RECEIVER, !is_cut);
+    }
+
     /// From now on neither host sends or accepts larger packets.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         for host in [SENDER, RECEIVER] {
@@ -296,6 +301,12 @@ impl Drop for Running {
 impl Receiver {
     pub(crate) fn end(self) -> Output {
         self.running.end()
+    }
+
+    /// Kills it; it can say nothing to the sender.
+    pub(crate) fn kill(self) {
+        kill_process(Pid::from_child(&self.running.child), Signal::KILL).unwrap();
+        self.running.end();
     }
 }
 
