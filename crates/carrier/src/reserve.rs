@@ -8,13 +8,14 @@ use qfabric_types::api::net::{Flow, Protocol, Selector, StreamSpec};
 use qfabric_types::{BitRate, Nanos};
 
 use crate::connection::Connection;
-use crate::grant::RateGrant;
+use crate::grant::{RateGrant, shown};
 use crate::{CarrierStatistics, Error};
 
 impl Connection {
     /// Reserves `rate` on an interface for the packets of this connection's first carrier, and sends at it from now on.
     /// `period` is the time between two frames. With a contract, the rate is drawn from the contract. Returns the reserved
-    /// rate. The reservation ends with the connection, or with the next grant.
+    /// rate. The reservation ends with the connection, with the next grant, or
+    /// when the packets get other addresses ([`crate::Event::Revoked`]); then reserve again.
     ///
     /// # Errors
     /// [`Error::Daemon`]: no daemon, or its refusal. The connection goes on as before.
@@ -56,8 +57,7 @@ fn spec(rate: BitRate, period: Nanos, source: SocketAddr, destination: SocketAdd
 impl CarrierStatistics {
     /// The own address and the other side's, as packets show them.
     fn flow(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let shown = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        self.addresses.map(|(own, peer)| (shown(own), shown(peer)))
+        self.addresses.map(shown)
     }
 }
 
