@@ -17,7 +17,7 @@ pub struct RateGrant {
 #[derive(Debug)]
 enum Source {
     /// A stream of the daemon, renewed while the grant exists.
-    Reservation(ReservedRate),
+    Reservation(Box<ReservedRate>),
     Laboratory(BitRate),
 }
 
@@ -29,7 +29,7 @@ impl RateGrant {
             Selector::Flow(flow) => Some(*flow),
             Selector::Mark(_) | Selector::Cgroup(_) => None,
         };
-        RateGrant { flow, source: Source::Reservation(held) }
+        RateGrant { flow, source: Source::Reservation(Box::new(held)) }
     }
 
     /// A rate that nobody reserved. **On a shared network this harms all other flows** (RFC 8085): use it on links of a
