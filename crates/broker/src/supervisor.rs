@@ -320,16 +320,19 @@ impl Supervisor {
         if asked <= self.guaranteed_to(app) {
             return Ok(());
         }
-        self.check_one(app, asked, Bound::Capacity(self.limits.capacity), self.limits.capacity, |_| true)?;
-        if let Some(cap) = self.limits.user_cap(owner) {
+        let capacity = self.limits.capacity;
+        let whole = self.check_one(app, asked, Bound::Capacity(capacity), capacity, |_| true);
+        let user = self.limits.user_cap(owner).map_or(Ok(()), |cap| {
             let bound = Bound::User { uid: owner.uid, cap };
-            self.check_one(app, asked, bound, cap, |e| e.owner.uid == owner.uid)?;
-        }
-        if let Some(cap) = self.limits.group_cap(owner) {
+            self.check_one(app, asked, bound, cap, |e| e.owner.uid == owner.uid)
+        });
+        let group = self.limits.group_cap(owner).map_or(Ok(()), |cap| {
             let bound = Bound::Group { gid: owner.gid, cap };
-            self.check_one(app, asked, bound, cap, |e| e.owner.gid == owner.gid)?;
-        }
-        Ok(())
+            self.check_one(app, asked, bound, cap, |e| e.owner.gid == owner.gid)
+        });
+        // The refusal advises to ask for what is free, so it names the bound that leaves the least.
+        let refusals = [whole, user, group].into_iter().filter_map(Result::err);
+        refusals.min_by_key(|refusal| refusal.free).map_or(Ok(()), Err)
     }
 
     fn check_one(

@@ -119,6 +119,32 @@ fn a_user_at_its_maximum_is_refused_while_others_are_not() {
 }
 
 #[test]
+fn a_refusal_names_the_bound_that_leaves_the_least() {
+    let limits = Limits { users: [(7, share(10))].into(), ..Limits::of_capacity(share(90)) };
+    let mut books = Supervisor::new(limits);
+    books.admit(AppId(1), ME, &class_a("mpv"), share(50)).unwrap();
+    let refused = books.admit(AppId(2), Owner { uid: 7, gid: 1 }, &class_a("late"), share(60)).unwrap_err();
+    assert_eq!((refused.code(), refused.free), ("user_cap", share(10)), "0.4 CPU of the host is free");
+}
+
+proptest! {
+    #[test]
+    fn what_a_refusal_offers_is_accepted(
+        capacity in 0u32..=100, user in 0u32..=100, group in 0u32..=100,
+        asked in proptest::collection::vec((0u32..3, 0u32..3, 1u32..=100), 1..12),
+    ) {
+        let limits = Limits { default_user: Some(share(user)), ..Limits::of_capacity(share(capacity)) };
+        let mut books = Supervisor::new(Limits { groups: [(1, share(group))].into(), ..limits });
+        for (app, (uid, gid, percent)) in (1..).zip(asked) {
+            let (app, owner) = (AppId(app), Owner { uid, gid });
+            let Err(refused) = books.admit(app, owner, &class_a("x"), share(percent)) else { continue };
+            prop_assert!(refused.free < share(percent));
+            prop_assert_eq!(books.admit(app, owner, &class_a("x"), refused.free), Ok(()));
+        }
+    }
+}
+
+#[test]
 fn a_users_maximum_also_limits_shares_without_guarantee() {
     let mut books = Supervisor::new(Limits { default_user: Some(share(30)), ..Limits::of_capacity(share(90)) });
     for app in 1..=3 {

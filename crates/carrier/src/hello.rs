@@ -1,5 +1,6 @@
 //! The first exchange on a connection, on a stream of its own that ends before media flows: which service, which
-//! session, and what each side may send. Length (u16, little endian) and JSON, bounded, unknown fields refused.
+//! session, and what each side may send. Length (u16, little endian) and JSON, bounded. Unknown fields are refused,
+//! except those of a refusal, which only has to be shown.
 
 use qfabric_types::api::Problem;
 use qfabric_types::channel::Name;
@@ -36,7 +37,7 @@ impl SessionKey {
 
 /// What the connecting side wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Hello {
     /// A new session with a service.
     Open { service: Name, engine: Engine },
@@ -46,7 +47,7 @@ pub(crate) enum Hello {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Answer {
     Opened { session: SessionKey },
     Attached,
@@ -83,6 +84,18 @@ mod tests {
         for text in ["", "{}", "{\"open\":{}}", "{\"steal\":{\"session\":\"00\"}}"] {
             assert!(decode::<Hello>(text.as_bytes()).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_except_those_of_a_refusal() {
+        for text in
+            [r#"{"open":{"service":"film","engine":"metp","more":1}}"#, r#"{"attach":{"session":"00","more":1}}"#]
+        {
+            assert!(decode::<Hello>(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(decode::<Answer>(br#"{"opened":{"session":"00","more":1}}"#).is_err());
+        let refusal = br#"{"refused":{"code":"full","message":"full","next_step":"wait","more":1}}"#;
+        assert!(matches!(decode::<Answer>(refusal), Ok(Answer::Refused(problem)) if problem.code == "full"));
     }
 
     #[test]

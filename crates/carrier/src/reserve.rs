@@ -8,13 +8,14 @@ use qfabric_types::api::net::{Flow, Protocol, Selector, StreamSpec};
 use qfabric_types::{BitRate, Nanos};
 
 use crate::connection::Connection;
-use crate::grant::RateGrant;
+use crate::grant::{RateGrant, shown};
 use crate::{CarrierStatistics, Error};
 
 impl Connection {
     /// Reserves `rate` on an interface for the packets of this connection's first carrier, and sends at it from now on.
     /// `period` is the time between two frames. With a contract, the rate is drawn from the contract. Returns the reserved
-    /// rate. The reservation ends with the connection, or with the next grant.
+    /// rate. The reservation ends with the connection, with the next grant, or
+    /// when the packets get other addresses ([`crate::Event::Revoked`]); then reserve again.
     ///
     /// # Errors
     /// [`Error::Daemon`]: no daemon, or its refusal. The connection goes on as before.
@@ -47,16 +48,28 @@ impl Connection {
 fn spec(rate: BitRate, period: Nanos, source: SocketAddr, destination: SocketAddr) -> StreamSpec {
     let flow = Flow { protocol: Protocol::Udp, source, destination };
     let mut spec = StreamSpec::new(Selector::Flow(flow), period);
-    // A packet that is larger than C would be sent as best effort.
+    // A packet that is larger than C would be sent as best effort. The stream is not work-conserving: the session sends at
+    // the granted rate, headers included, and the daemon grants such streams to privileged users only.
     spec.size = spec.size_at(rate).max(StreamSpec::LARGEST_PACKET);
-    spec.work_conserving = true;
     spec
 }
 
 impl CarrierStatistics {
     /// The own address and the other side's, as packets show them.
     fn flow(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let shown = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        self.addresses.map(|(own, peer)| (shown(own), shown(peer)))
+        self.addresses.map(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_of_a_connection_is_one_that_any_user_may_have() {
+        let (source, destination) = ("10.9.0.1:7000".parse().unwrap(), "10.9.0.2:7800".parse().unwrap());
+        let stream = spec(BitRate::new(8_000_000), Nanos::from_millis(40), source, destination);
+        assert!(!stream.work_conserving, "the daemon refuses such a stream to ordinary users");
+        assert_eq!((stream.size, stream.rate()), (40_000, BitRate::new(8_000_000)));
     }
 }

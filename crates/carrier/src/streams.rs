@@ -172,6 +172,7 @@ impl StreamDriver {
             }
             Command::Rebind { local, reply, .. } => {
                 let done = self.carrier.rebind(local);
+                self.watch_grant();
                 answer(&reply, done);
             }
             Command::Statistics(reply) => {
@@ -264,11 +265,15 @@ impl StreamDriver {
 
     fn tick(&mut self) {
         self.path = self.carrier.path();
-        if let Some(why) = self.grants.watch(self.carrier.governor()) {
-            self.handover.report(Event::Revoked(why));
-        }
+        self.watch_grant();
         if let Some(why) = self.carrier.close_reason() {
             self.end_with(End::Failed(why));
+        }
+    }
+
+    fn watch_grant(&mut self) {
+        if let Some(why) = self.grants.watch(&self.carrier) {
+            self.handover.report(Event::Revoked(why));
         }
     }
 

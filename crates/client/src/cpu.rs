@@ -23,8 +23,8 @@
 //! # }
 //! ```
 //!
-//! Departure from the paper: its reservation is fixed. Here the reserved utilisation is both the guaranteed and the
-//! largest bandwidth, and other tasks can use the part that a job does not need.
+//! The reservation is fixed, as in the paper: C = U·T in every T, without feedback, so every mechanism can serve it. Other
+//! tasks use the part that a job does not need.
 
 use std::process;
 
@@ -191,13 +191,15 @@ fn begin(
     Ok(State::ReservedFor { client: client.clone(), id: admitted.id, by })
 }
 
-/// The guaranteed and the largest bandwidth are equal.
+/// A fixed share in every T. The calls of the own process mark its jobs; nothing marks those of another one.
 fn contract(pid: i32, utilisation: Share, period: Nanos) -> Contract {
+    let is_own = pid == process::id() as i32;
     Contract {
         class: Class::B,
-        guaranteed: Some(utilisation),
+        fixed: Some(utilisation),
         max_bandwidth: utilisation,
-        jobs: JobSource::Consumption,
+        jobs: if is_own { JobSource::Marked } else { JobSource::Consumption },
+        server_period: period,
         ..Contract::new(&format!("pid-{pid}"), period)
     }
 }

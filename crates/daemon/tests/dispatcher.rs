@@ -3,16 +3,18 @@
 mod common;
 
 use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use common::*;
-use qfabric_client::{Client, ClientError};
+use qfabric_client::{Client, ClientError, Cpu, Foresight, Session};
 use qfabric_daemon::{Config, MechanismName};
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::dispatcher;
-use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
-use qfabric_types::{Contract, Nanos, ServerCounts, ThreadId};
+use qfabric_types::{AppId, Contract, Nanos, ServerCounts, Share, ThreadId};
 
 fn slots() -> Config {
     let mut config = quiet();
@@ -112,4 +114,73 @@ fn a_renegotiated_service_changes_the_table_and_the_thread_keeps_its_cpu() {
     client.change(app.id, &fixed("player", 60, 100)).unwrap();
     eventually("a period used six slots", || counts(&client, &app).previous_ns > 55_000_000);
     assert_eq!(client.application(app.id).unwrap().cpus, [cpu]);
+}
+
+/// A thread with slots of 0.9 s in every 1.8 s that does one job when it is asked to, and then sleeps.
+fn does_one_job(client: &Client, joined: &Sender<(AppId, ThreadId)>, begin: &Receiver<()>, end: &Receiver<()>) {
+    let mut session = Session::start(client, fixed("marks", 900, 1_800)).unwrap();
+    joined.send((session.id().unwrap(), own_thread())).unwrap();
+    begin.recv().unwrap();
+    session.begin(Foresight::Nothing);
+    session.end_cycle(Foresight::Nothing);
+    end.recv().unwrap();
+    session.end().unwrap();
+}
+
+/// Whether a job that is released `phase` ms after the table begins gives its slots back before the table's next period.
+fn yields_in_its_period(client: &Client, phase: u64) -> bool {
+    let ((joins, joined), (begin, begins), (end, ends)) = (channel(), channel(), channel());
+    std::thread::scope(|scope| {
+        scope.spawn(move || does_one_job(client, &joins, &begins, &ends));
+        // Dropped if this thread panics, so that the other one ends.
+        let (begin, end) = (begin, end);
+        let (id, thread) = joined.recv().unwrap();
+        let counts = || client.application(id).unwrap().server.unwrap_or_default();
+        eventually("it has slots", || counts().slots > 0);
+        std::thread::sleep(Duration::from_millis(phase));
+        let periods = || counts().served + counts().missed;
+        let before = periods();
+        begin.send(()).unwrap();
+        let waits = || SchedAttr::of(thread).is_ok_and(|attr| attr.policy == Policy::IDLE);
+        eventually("it waits, or the next period has begun", || waits() || periods() > before);
+        let yielded = waits() && periods() == before;
+        end.send(()).unwrap();
+        yielded
+    })
+}
+
+/// The daemon promised its next look for two periods after the release, so an end came when the next period had begun.
+#[test]
+fn the_end_of_a_job_gives_back_the_slots_of_its_own_period_in_each_phase() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(slots());
+    let _hog = pinned();
+    let phases = [0, 400, 1_000, 1_400].map(|phase| yields_in_its_period(&client, phase));
+    // A boundary may fall between the release and the end of a job.
+    assert!(phases.iter().filter(|yielded| **yielded).count() >= 3, "{phases:?}");
+}
+
+#[test]
+fn the_cpu_interface_of_qualman_reserves_slots_and_a_job_is_no_overrun() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let (_service, client) = service(slots());
+    let (mut cpu, me) = (Cpu::new(), std::process::id() as i32);
+    cpu.reserve(&client, me, Share::from_ppm(100_000), Nanos::from_millis(100)).unwrap();
+    cpu.start();
+    let counts = || client.applications().unwrap()[0].server.unwrap_or_default();
+    (0..5).for_each(|_| cpu.yield_now());
+    eventually("periods in which it yielded", || counts().underruns >= 3);
+    assert_eq!(client.status().unwrap().tables[0].groups, 1);
+    cpu.free_reserve().unwrap();
+    assert!(client.applications().unwrap().is_empty());
+    let other = Process::shell("while :; do :; done");
+    cpu.reserve(&client, other.pid(), Share::from_ppm(200_000), Nanos::from_millis(100)).unwrap();
+    eventually("another program has its slots", || counts().served >= 3);
+    cpu.free_reserve().unwrap();
 }

@@ -1821,6 +1821,17 @@ enum qf_status qf_metp_reserve(const struct qf_metp *metp,
                                uint64_t *reserved_bps);
 
 /**
+ * Like qf_metp_reserve, from the rate of a joint contract: `contract` is its identity, on any of its hosts. The
+ * reservation ends with the contract.
+ */
+enum qf_status qf_metp_reserve_from(const struct qf_metp *metp,
+                                    const char *contract,
+                                    const char *interface,
+                                    uint64_t rate_bps,
+                                    uint64_t period_ns,
+                                    uint64_t *reserved_bps);
+
+/**
  * Keeps the stored profile of delays in `file`, which `qfabric net profile` made, fresh by the messages of this side, from
  * now on and while its rate is reserved. `sizes` are the `count` sizes of messages for which it is renewed, 1 to 16: a
  * message counts for the smallest size that holds it, if it has three quarters of it. QF_INVALID: there is no profile.

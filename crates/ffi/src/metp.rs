@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use qfabric_carrier::{ClientConnection, Connection, End, Error, Mode, resolve};
 use qfabric_client::Client;
+use qfabric_types::api::contracts::JointId;
 use qfabric_types::{BitRate, Bytes, Nanos};
 
 use crate::ecalls::{optional, take_back};
+use crate::joint::identity;
 use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
 
 /// A connection, and the client that opened it. Any thread may use it, several at the same time.
@@ -262,14 +264,49 @@ pub unsafe extern "C" fn qf_metp_reserve(
     period_ns: u64,
     reserved_bps: *mut u64,
 ) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { reserve(metp, None, interface, (rate_bps, period_ns), reserved_bps) })
+}
+
+/// Like qf_metp_reserve, from the rate of a joint contract: `contract` is its identity, on any of its hosts. The
+/// reservation ends with the contract.
+///
+/// # Safety
+/// As for qf_metp_reserve; `contract` is a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_metp_reserve_from(
+    metp: *const qf_metp,
+    contract: *const c_char,
+    interface: *const c_char,
+    rate_bps: u64,
+    period_ns: u64,
+    reserved_bps: *mut u64,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    let contract = unsafe { identity(contract) };
+    // SAFETY: the caller guarantees it.
+    let reserved = contract
+        .and_then(|contract| unsafe { reserve(metp, Some(&contract), interface, (rate_bps, period_ns), reserved_bps) });
+    settle(reserved)
+}
+
+/// Reserves a rate in bits per second with a period in nanoseconds.
+///
+/// # Safety
+/// As for [`qf_metp_reserve`].
+unsafe fn reserve(
+    metp: *const qf_metp,
+    contract: Option<&JointId>,
+    interface: *const c_char,
+    (rate, period): (u64, u64),
+    reserved_bps: *mut u64,
+) -> Result<(), Failure> {
     // SAFETY: the caller guarantees that the pointers are null or live.
-    let reserve = || unsafe {
-        let (connection, interface) = (borrow(metp)?.connection(), text("interface", interface)?);
-        let (rate, period) = (BitRate::new(rate_bps), Nanos::new(period_ns));
-        let rate = connection.reserve(&Client::connect()?, interface, rate, period, None)?;
-        if reserved_bps.is_null() { Ok(()) } else { put("reserved_bps", reserved_bps, rate.get()) }
-    };
-    settle(reserve())
+    let (connection, interface) = unsafe { (borrow(metp)?.connection(), text("interface", interface)?) };
+    let (rate, period) = (BitRate::new(rate), Nanos::new(period));
+    let rate = connection.reserve(&Client::connect()?, interface, rate, period, contract)?;
+    // SAFETY: the caller guarantees that it is null or writable.
+    if reserved_bps.is_null() { Ok(()) } else { unsafe { put("reserved_bps", reserved_bps, rate.get()) } }
 }
 
 /// Keeps the stored profile of delays in `file`, which `qfabric net profile` made, fresh by the messages of this side, from

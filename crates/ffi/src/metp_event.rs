@@ -89,7 +89,9 @@ impl From<Event> for qf_metp_event {
             Event::CarrierLost { carrier, .. } => of(QF_METP_EVENT_CARRIER_LOST, carrier.into(), 0),
             Event::Revoked(why) => {
                 let (reason, count) = match why {
-                    Revocation::ReservationEnded => (qf_metp_reason::QF_METP_REASON_RESERVATION, 0),
+                    Revocation::ReservationEnded | Revocation::OtherAddresses => {
+                        (qf_metp_reason::QF_METP_REASON_RESERVATION, 0)
+                    }
                     Revocation::DelayGrows { by_ms } | Revocation::DelayStays { by_ms } => {
                         (qf_metp_reason::QF_METP_REASON_DELAY, by_ms)
                     }

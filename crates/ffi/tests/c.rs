@@ -292,14 +292,33 @@ fn a_c_program_draws_cpu_memory_and_a_rate_from_a_joint_contract() {
     assert!(client.joint_contracts().unwrap().is_empty() && client.interface("qf0").unwrap().streams.is_empty());
 }
 
-#[test]
-fn a_c_program_serves_and_opens_a_connection_over_metp() {
+/// A folder with the certificates of the hosts cam and wall.
+fn certificates() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     qfabric_realm::init_ca(folder.path(), &"studio".parse().unwrap()).unwrap();
     for host in ["cam", "wall"] {
         qfabric_realm::issue(folder.path(), &host.parse().unwrap(), &[], folder.path(), 30).unwrap();
     }
     qfabric_realm::enlist(folder.path(), &["cam", "wall"].map(|host| host.parse().unwrap())).unwrap();
+    folder
+}
+
+#[test]
+fn a_c_program_reserves_the_rate_of_a_connection_also_from_a_contract() {
+    if !may_reserve() {
+        return;
+    }
+    let program = compile("cc", Path::new(&format!("{CRATE}/tests/metp_reserve.c")), shared);
+    let _alone = live_lock();
+    let (folder, (_link, daemon, client)) = (certificates(), beside_a_link(Config::default()));
+    let output = program.run(daemon.socket(), &[folder.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(client.interface("qf0").unwrap().streams.is_empty());
+}
+
+#[test]
+fn a_c_program_serves_and_opens_a_connection_over_metp() {
+    let folder = certificates();
     let program = compile("cc", Path::new(&format!("{CRATE}/tests/metp.c")), shared);
     let output = program.run(Path::new("/nowhere"), &[folder.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -68,6 +68,8 @@ pub(crate) struct App {
     pub suspended: bool,
     /// The mechanism in force has servers for several threads.
     pub joint: bool,
+    /// The mechanism in force gives slots, which the end of a marked job gives back at once.
+    pub has_slots: bool,
     /// The CPUs on which its threads might run when it joined; `None`: all.
     pub cpus: Option<Vec<u32>>,
     /// Its thread may rely on unused time of others, because few others compete for it.
@@ -141,6 +143,7 @@ impl App {
             leaving: false,
             suspended: false,
             joint,
+            has_slots: false,
             cpus: None,
             lent: false,
             saturated: false,
@@ -277,7 +280,8 @@ impl App {
             self.begin_rest(job.release, now);
             let look = job.release + self.contract.period + self.contract.period - lead(&self.contract);
             // The end of a job that gives back must wake the daemon at once.
-            self.look = if look > now && !self.gives_back() { look } else { Instant::ZERO };
+            let wakes = self.has_slots || self.gives_back();
+            self.look = if look > now && !wakes { look } else { Instant::ZERO };
             // Usually later than before: an outdated timer would fire once per application and period.
             self.due = self.find_due();
         }

@@ -297,7 +297,7 @@ impl Host {
         self.next_app += 1;
         let joint = self.config.features.joins_threads();
         let mut joining = App::new(app, pid, owner, covers, contract, guarantee, joint);
-        joining.cpus = cpus;
+        (joining.cpus, joining.has_slots) = (cpus, self.config.features.slots.is_some());
         self.books.set_utility(app, utility.as_ref().map(utility::steps), self.now);
         joining.utility = utility;
         self.apps.push(joining);

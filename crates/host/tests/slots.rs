@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::{HostConfig, Input, Limits};
 use qfabric_types::api::{ApplicationScope, Problem};
-use qfabric_types::{AppId, Contract, DispatchRules, MechanismFeatures, Nanos, Setting, ThreadId};
+use qfabric_types::{AppId, Contract, DispatchRules, Instant, JobSource, MechanismFeatures, Nanos, Setting, ThreadId};
 
 fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
@@ -82,4 +82,15 @@ fn a_fixed_share_is_one_server_and_feedback_is_refused_with_the_option_to_use() 
     assert_eq!(groups, [Some(app); 2]);
     let refused = bench.join(&marked(), ApplicationScope::Program, &[3]).unwrap_err();
     assert!(refused.next_step.contains("--service TIME") && refused.code == "unavailable", "{refused}");
+}
+
+#[test]
+fn the_end_of_a_marked_job_with_slots_wakes_the_daemon_at_once() {
+    let mut bench = bench();
+    let marks = Contract { jobs: JobSource::Marked, ..fixed("player", 20, 40) };
+    let app = bench.join_thread(&marks, 7).unwrap();
+    bench.job(app, 0, 5, 0);
+    assert_eq!(bench.host.look_at(app), Instant::ZERO, "nothing is promised, so the ring asks for a wake-up");
+    bench.job(app, 1, 5, 0);
+    assert_eq!(bench.host.look_at(app), Instant::ZERO);
 }

@@ -27,9 +27,9 @@ pub trait Mechanism {
     /// at nice 0.) Does nothing if the parent is not reserved, or was under a real-time policy before.
     fn born(&mut self, _child: ThreadId, _parent: ThreadId) {}
 
-    /// The thread has finished its job and needs no more time in this period. Without effect unless the mechanism gives
-    /// slots.
-    fn yielded(&mut self, _thread: ThreadId) {}
+    /// The thread has finished the job that was released at `_release`, and needs no more time in the period of this
+    /// release. Without effect unless the mechanism gives slots, and in a later period.
+    fn yielded(&mut self, _thread: ThreadId, _release: Instant) {}
 
     /// Checks the reserved threads; call it about once a second. Returns the threads that the kernel no longer ran and
     /// that run again now.
@@ -193,8 +193,9 @@ impl ApplyError {
                 ),
                 format!(
                     "allow all of them (taskset -cp {needed} {thread}), or make a cpuset partition of CPUs {mask} \
-                     (cpuset.cpus.partition = root) and move the thread there, or reserve slots of one CPU (qfabric run \
-                     --mechanism dispatcher --period T --service C)"
+                     (cpuset.cpus.partition = root) and move the thread there, or reserve slots of one CPU: set \
+                     mechanism.name = \"dispatcher\" in the daemon's configuration, or stop the daemon and use --mechanism \
+                     dispatcher; then ask for a fixed service (--period T --service C)"
                 ),
             ),
             ApplyError::NoSlots { thread, why, fix } => {
@@ -272,9 +273,14 @@ mod tests {
             needed: CpuList::parse("0-1").unwrap(),
         };
         let text = error.to_string();
-        for part in
-            ["thread 7", "CPUs 0,", "0-1", "taskset -cp 0-1 7", "cpuset.cpus.partition", "--mechanism dispatcher"]
-        {
+        for part in [
+            "thread 7",
+            "CPUs 0,",
+            "0-1",
+            "taskset -cp 0-1 7",
+            "cpuset.cpus.partition",
+            "mechanism.name = \"dispatcher\"",
+        ] {
             assert!(text.contains(part), "{text} lacks {part}");
         }
         assert_eq!(error.errno(), libc::EPERM);

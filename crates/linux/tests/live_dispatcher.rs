@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::journal::{self, Journal};
 use qfabric_linux::sched_attr::{Policy, RESET_ON_FORK, SchedAttr};
@@ -150,7 +151,7 @@ fn an_overrunning_neighbour_takes_no_slot_and_a_yield_counts_as_underrun() {
     let counts = counts_when(&mechanism, greedy.thread, |counts| counts.throttles >= 5);
     assert!(counts.used_ns > 0 && counts.previous_ns > 0, "{counts:?}");
     for _ in 0..5 {
-        mechanism.yielded(modest.thread);
+        mechanism.yielded(modest.thread, clock::now());
         std::thread::sleep(Duration::from_millis(60));
     }
     let counts = counts_when(&mechanism, modest.thread, |counts| counts.underruns >= 5);

@@ -91,6 +91,34 @@ fn a_lost_message_of_one_tpdu_is_sent_again_by_the_sender() {
 }
 
 #[test]
+fn after_a_second_timeout_all_unacknowledged_tpdus_are_sent_again() {
+    let mut pair = pair(Mode::TotallyReliable, Loss::Bernoulli(0.0));
+    // The first message measures the round-trip time.
+    send(&mut pair, FrameKind::Audio, 100, 100).expect("accepted");
+    pair.run_for(Nanos::from_millis(200));
+    let lose = |pair: &mut Pair, part| {
+        pair.link(qfabric_metp::CarrierId(0), Side::A).settings.loss = Loss::Bernoulli(part);
+    };
+    let timeouts = |pair: &mut Pair| {
+        let statistics = pair.end(Side::A).session.statistics();
+        (statistics.optimistic, statistics.pessimistic)
+    };
+    lose(&mut pair, 1.0);
+    send(&mut pair, FrameKind::I, 100, 5_000).expect("accepted");
+    while timeouts(&mut pair) == (0, 0) {
+        pair.run_for(Nanos::from_millis(1));
+    }
+    // The second try leaves, and is lost too.
+    pair.run_for(Nanos::from_millis(2));
+    assert_eq!(timeouts(&mut pair), (1, 0), "first only the first TPDU");
+    lose(&mut pair, 0.0);
+    pair.run_for(Nanos::from_millis(300));
+    assert_eq!(timeouts(&mut pair), (1, 1), "then all of them");
+    let arrivals = &pair.end(Side::B).arrivals;
+    assert!(arrivals.len() == 2 && arrivals[1].received.is_complete());
+}
+
+#[test]
 fn frames_that_would_be_late_are_dropped_before_their_first_byte_b_frames_first() {
     let mut pair = pair(Mode::PartiallyReliable, Loss::Bernoulli(0.0));
     // The first message measures the round-trip time.

@@ -78,6 +78,22 @@ proptest! {
     }
 
     #[test]
+    fn only_a_job_that_was_released_in_the_present_period_gives_slots_back(
+        phase_us in 0u64..80_000, service in 1u64..4, ends in 0u64..30,
+    ) {
+        let mut machine = Machine::new(rules(DispatchOrder::EarliestDeadline, 0));
+        let begin = machine.now;
+        machine.admit(demand(1, service, 4));
+        machine.admit(demand(2, 1, 8));
+        machine.run(1 + ends);
+        let release = begin + Nanos::from_micros(phase_us);
+        let _ = machine.runner.on_yield(GroupId(1), release, machine.used[&GroupId(1)]);
+        let period = |moment: Instant| moment.since(begin).get() / SLOT.saturating_mul(4).get();
+        let present = begin + SLOT.saturating_mul(ends);
+        prop_assert_eq!(machine.runner.has_yielded(GroupId(1)), period(release) >= period(present));
+    }
+
+    #[test]
     fn a_change_at_any_slot_never_takes_a_promised_slot_from_a_survivor(
         order in orders(),
         steps in proptest::collection::vec((0u64..6, 0u64..5, 1u64..=4, 1u64..=5), 1..40),
@@ -170,7 +186,7 @@ fn a_yield_gives_the_slots_of_this_period_back_and_the_next_period_has_them_agai
     let mut machine = Machine::new(rules(DispatchOrder::EarliestDeadline, 0));
     machine.admit(demand(1, 2, 4));
     machine.run(1);
-    let step = machine.runner.on_yield(GroupId(1), SLOT);
+    let step = machine.runner.on_yield(GroupId(1), machine.now, SLOT);
     assert_eq!(step, Some(Move { group: GroupId(1), to: Standing::Waiting }));
     machine.standings.insert(GroupId(1), Standing::Waiting);
     machine.run(3);
@@ -179,6 +195,18 @@ fn a_yield_gives_the_slots_of_this_period_back_and_the_next_period_has_them_agai
     let usage = machine.runner.usage(GroupId(1), machine.used[&GroupId(1)]).unwrap();
     assert_eq!((usage.previous, usage.current), (SLOT, SLOT.saturating_mul(2)));
     assert_eq!((usage.underruns, usage.overruns, usage.served), (1, 0, 1));
+}
+
+#[test]
+fn the_end_of_a_job_of_an_earlier_period_leaves_the_slots_to_the_next_job() {
+    let mut machine = Machine::new(rules(DispatchOrder::EarliestDeadline, 0));
+    machine.admit(demand(1, 2, 4));
+    let release = machine.now;
+    machine.run(5);
+    assert_eq!(machine.running(), [GroupId(1)], "the second period has begun");
+    assert_eq!(machine.runner.on_yield(GroupId(1), release, SLOT.saturating_mul(3)), None);
+    machine.run(3);
+    assert_eq!(machine.used[&GroupId(1)], SLOT.saturating_mul(4), "both slots of the second period");
 }
 
 #[test]

@@ -29,4 +29,5 @@ mod roles;
 mod slow;
 mod starved;
 mod stranger;
+mod stream_files;
 mod talk;

@@ -67,6 +67,19 @@ fn a_reserved_rate_is_granted_and_given_back() {
 }
 
 #[test]
+fn an_ordinary_user_reserves_the_rate_of_a_connection_on_an_open_link() {
+    let Some(site) = Site::new() else { return };
+    let _alone = qfabric_linux::testing::live_lock();
+    let daemon = site.daemon();
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = daemon.send_as_nobody(&site, &receiver, "video.264", &["--json"]);
+    assert!(sent.status.success() && site::said(&sent).contains("are reserved"), "{}", site::said(&sent));
+    assert!(receiver.end().status.success());
+    assert!(json(&sent.stdout)["granted_bps"].as_u64().unwrap() > 1_000_000, "{}", site::said(&sent));
+    assert_eq!(daemon.link(&site)["streams"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
 fn frames_at_a_reserved_rate_renew_the_profile_that_admits_streams() {
     let Some(site) = Site::new() else { return };
     let _alone = qfabric_linux::testing::live_lock();
@@ -106,6 +119,38 @@ fn a_path_that_shrinks_loses_nothing() {
     assert!(received.stdout == fs::read(site.file("video.264")).unwrap(), "the video changed on its way");
     let sent = json(&sent.stdout);
     assert!(sent["largest_datagram"].as_u64().unwrap() < 1_250, "{sent}");
+}
+
+#[test]
+fn a_receiver_that_is_away_for_a_second_loses_nothing() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sender = site.start_send("cam", &receiver, "video.264", &["--mode", "reliable", "--json"]);
+    thread::sleep(Duration::from_millis(1_500));
+    site.cut_receiver(true);
+    thread::sleep(Duration::from_secs(1));
+    site.cut_receiver(false);
+    let sent = sender.end();
+    assert!(sent.status.success(), "{}", site::said(&sent));
+    assert!(json(&sent.stdout)["retransmissions"].as_u64().unwrap() > 0, "{}", site::said(&sent));
+    let received = receiver.end();
+    assert!(received.status.success(), "{}", site::said(&received));
+    assert!(received.stdout == fs::read(site.file("video.264")).unwrap(), "the video changed on its way");
+}
+
+#[test]
+fn a_killed_receiver_is_named_and_the_next_one_is_served() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--json"]);
+    let sender = site.start_send("cam", &receiver, "video.264", &["--mode", "reliable", "--json"]);
+    thread::sleep(Duration::from_millis(1_500));
+    receiver.kill();
+    let sent = sender.end();
+    assert_eq!(sent.status.code(), Some(1), "{}", site::said(&sent));
+    assert!(site::said(&sent).contains("the other side is silent"), "{}", site::said(&sent));
+    let receiver = site.receive("wall", &["--json"]);
+    let sent = site.send("cam", &receiver, "video.264", &["--mode", "reliable", "--fast"]);
+    assert!(sent.status.success() && receiver.end().status.success(), "{}", site::said(&sent));
 }
 
 #[test]

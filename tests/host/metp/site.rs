@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -75,6 +76,13 @@ impl Daemon {
     pub(crate) fn send_with(&self, site: &Site, to: &Receiver, contract: &str, more: &[&str]) -> Output {
         let words = ["metp", "send", "--to", &to.address, "--contract", contract, "--tls", "cam", "--host", "cam"];
         self.command(site, &[&words, more].concat())
+    }
+
+    /// The same as user 65534.
+    pub(crate) fn send_as_nobody(&self, site: &Site, to: &Receiver, file: &str, more: &[&str]) -> Output {
+        let words = ["metp", "send", "--to", &to.address, "--contract", "stream.toml", "--tls", "cam", "--host", "cam"];
+        let mut command = site.command_of_nobody(&[&words, &[file][..], more].concat());
+        command.env("QFABRIC_SOCKET", &self.socket).output().unwrap()
     }
 
     /// Asks for a stream of 20 Mbit/s whose messages of this size reach the receiver within 10 s.
@@ -184,8 +192,27 @@ impl Site {
     }
 
     fn command(&self, host: usize, words: &[&str]) -> Command {
+        self.command_through(host, &[], program(), words)
+    }
+
+    /// A command of user 65534 on the sender's host. The files, and a copy of the program, belong to this user from now on.
+    fn command_of_nobody(&self, words: &[&str]) -> Command {
+        let (folder, own) = (self.folder.path(), self.file("qfabric-of-nobody"));
+        fs::copy(program(), &own).unwrap();
+        for path in [folder, &self.file("daemon")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        for path in ["qfabric-of-nobody", "cam"] {
+            let done = Command::new("chown").args(["-R", "65534:65534"]).arg(self.file(path)).status();
+            assert!(done.unwrap().success());
+        }
+        let through = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        self.command_through(SENDER, &through, &own, words)
+    }
+
+    fn command_through(&self, host: usize, through: &[&str], program: &Path, words: &[&str]) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.lan.namespace(host)]).arg(program()).args(words);
+        command.args(["netns", "exec", &self.lan.namespace(host)]).args(through).arg(program).args(words);
         command.current_dir(self.folder.path()).env("QFABRIC_SOCKET", "/nonexistent").env_remove("QFABRIC_TLS");
         command.env("XDG_DATA_HOME", self.folder.path());
         command
@@ -231,6 +258,11 @@ impl Site {
         self.start(name, to, file, "stream.toml", more).end()
     }
 
+    /// Cuts the cable of the receiver, or joins it again.
+    pub(crate) fn cut_receiver(&self, is_cut: bool) {
+        self.lan.cable(RECEIVER, !is_cut);
+    }
+
     /// From now on neither host sends or accepts larger packets.
     pub(crate) fn set_mtu(&self, mtu: u32) {
         for host in [SENDER, RECEIVER] {
@@ -269,6 +301,12 @@ impl Drop for Running {
 impl Receiver {
     pub(crate) fn end(self) -> Output {
         self.running.end()
+    }
+
+    /// Kills it; it can say nothing to the sender.
+    pub(crate) fn kill(self) {
+        kill_process(Pid::from_child(&self.running.child), Signal::KILL).unwrap();
+        self.running.end();
     }
 }
 

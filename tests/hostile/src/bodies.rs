@@ -11,7 +11,7 @@ use qfabric_types::api::ecalls::{
     AttributeChange, CallRequest, EventRequest, HandlerRequest, ServiceRequest, SubscriptionRequest,
 };
 use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest};
-use qfabric_types::api::net::{AttachRequest, StreamChange, StreamSpec};
+use qfabric_types::api::net::{AttachRequest, LinkRequest, StreamChange, StreamSpec};
 use qfabric_types::api::{ApplicationRequest, HostLimits, LimitsPatch, Problem};
 use qfabric_types::{Contract, PERIOD_RANGE};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub fn api_body(bytes: &[u8]) {
     parse_and_round_trip::<Problem>(bytes);
     limits(bytes);
     let memory: [fn(&[u8]); 3] = [round_trip::<MemoryRequest>, round_trip::<MemoryAnswer>, round_trip::<HostLimits>];
-    let others: [fn(&[u8]); 14] = [
+    let others: [fn(&[u8]); 15] = [
         round_trip::<JointContract>,
         round_trip::<JointRefusal>,
         round_trip::<ConsentRequest>,
@@ -47,6 +47,7 @@ pub fn api_body(bytes: &[u8]) {
         round_trip::<SubscriptionRequest>,
         round_trip::<AttributeChange>,
         round_trip::<AttachRequest>,
+        round_trip::<LinkRequest>,
         round_trip::<StreamSpec>,
         round_trip::<StreamChange>,
     ];

@@ -102,6 +102,7 @@ impl Driver {
 
     pub(super) fn detach(&mut self, id: u32, reason: &str) -> Result<(), Error> {
         self.session.detach(now(), CarrierId(id)).map_err(refused)?;
+        self.watch_grant();
         if let Some(mut attached) = self.carriers.remove(&id) {
             attached.carrier.close(reason);
         }
@@ -114,6 +115,7 @@ impl Driver {
 
     pub(super) fn select(&mut self, send: u32, receive: u32) -> Result<(), Error> {
         self.session.select(now(), CarrierId(send), CarrierId(receive)).map_err(refused)?;
+        self.watch_grant();
         self.sending = send;
         self.apply_grant();
         Ok(())

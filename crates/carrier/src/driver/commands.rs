@@ -66,7 +66,10 @@ impl Driver {
 
     fn rebind(&mut self, carrier: u32, local: SocketAddr) -> Result<(), Error> {
         let missing = || Error::Option { option: "carrier", value: carrier.to_string(), allowed: "attached carriers" };
-        self.carriers.get_mut(&carrier).ok_or_else(missing)?.carrier.rebind(local)
+        self.carriers.get_mut(&carrier).ok_or_else(missing)?.carrier.rebind(local)?;
+        self.watch_grant();
+        self.follow_path();
+        Ok(())
     }
 
     /// Connects once more, in a task of its own; the connection arrives as an attachment.

@@ -1,5 +1,7 @@
-//! The grant of a connection: in force on the sending path, until its reservation ends or the watchdog revokes it.
+//! The grant of a connection: in force on the sending path, until its reservation ends, the watchdog revokes it, or the
+//! packets get addresses for which it is not reserved.
 
+use crate::carrier::Carrier;
 use crate::grant::RateGrant;
 use crate::quic::{Governor, Revocation};
 
@@ -27,7 +29,8 @@ impl Grants {
         self.revocations
     }
 
-    /// Puts the grant into force on a path, or takes it away from a path that does not send.
+    /// Puts the grant into force on a path, or takes it away from a path that does not send. Call [`Grants::watch`] for the
+    /// former path first: a verdict that has not been read is lost here.
     pub(crate) fn apply(&self, governor: Option<&Governor>, is_sending: bool) {
         let Some(governor) = governor else { return };
         let rate = self.grant.as_ref().filter(|grant| is_sending && grant.is_live()).map(RateGrant::rate);
@@ -39,11 +42,18 @@ impl Grants {
         governor.take_revocation();
     }
 
-    /// A reservation that ended, and the watchdog's verdict, end the grant. Returns the reason, once.
-    pub(crate) fn watch(&mut self, governor: Option<&Governor>) -> Option<Revocation> {
-        let governor = governor?;
-        if self.grant.as_ref().is_some_and(|grant| !grant.is_live()) {
-            governor.revoke(Revocation::ReservationEnded);
+    /// A reservation that ended or is for other addresses, and the watchdog's verdict, end the grant. Returns the reason,
+    /// once. A reservation that goes on with another rate changes the granted rate.
+    pub(crate) fn watch(&mut self, carrier: &dyn Carrier) -> Option<Revocation> {
+        let governor = carrier.governor()?;
+        if let Some(grant) = &self.grant {
+            if !grant.is_live() {
+                governor.revoke(Revocation::ReservationEnded);
+            } else if !grant.covers(carrier.addresses()) {
+                governor.revoke(Revocation::OtherAddresses);
+            } else {
+                governor.change(grant.rate());
+            }
         }
         let why = governor.take_revocation()?;
         tracing::warn!(%why, "the granted rate is revoked");
@@ -52,3 +62,6 @@ impl Grants {
         Some(why)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,13 +58,16 @@ impl Driver {
         for attached in self.carriers.values() {
             self.grants.apply(attached.carrier.governor(), attached.id == self.sending);
         }
+        // It may be for other addresses than the new path has.
+        self.watch_grant();
         self.look_at_path(self.sending);
         self.follow_path();
     }
 
-    fn watch_grant(&mut self) {
-        let governor = self.carriers.get(&self.sending).and_then(|sending| sending.carrier.governor());
-        if let Some(why) = self.grants.watch(governor) {
+    /// Call it before another carrier sends, too: the verdict on the former one would be lost.
+    pub(super) fn watch_grant(&mut self) {
+        let Some(sending) = self.carriers.get(&self.sending) else { return };
+        if let Some(why) = self.grants.watch(&*sending.carrier) {
             self.handover.report(Event::Revoked(why));
         }
     }

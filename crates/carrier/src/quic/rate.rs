@@ -46,6 +46,15 @@ impl Governor {
         self.granted.store(rate.get(), Ordering::Relaxed);
     }
 
+    /// Changes the granted rate, if there is one.
+    pub(crate) fn change(&self, rate: BitRate) {
+        let old = self.granted.load(Ordering::Relaxed);
+        if old > 0 {
+            // Fails if the watchdog revokes it now; the revocation stands.
+            let _ = self.granted.compare_exchange(old, rate.get(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// Goes back to the real controller.
     pub(crate) fn revoke(&self, why: Revocation) {
         if self.granted.swap(0, Ordering::Relaxed) > 0 {
@@ -74,6 +83,7 @@ fn encode(why: Revocation) -> u64 {
         Revocation::LossPersists { percent } => 2 << 32 | percent,
         Revocation::ReservationEnded => 3 << 32,
         Revocation::DelayStays { by_ms } => 4 << 32 | by_ms.min(u64::from(u32::MAX)),
+        Revocation::OtherAddresses => 5 << 32,
     }
 }
 
@@ -84,6 +94,7 @@ fn decode(number: u64) -> Option<Revocation> {
         2 => Some(Revocation::LossPersists { percent: value }),
         3 => Some(Revocation::ReservationEnded),
         4 => Some(Revocation::DelayStays { by_ms: value }),
+        5 => Some(Revocation::OtherAddresses),
         _ => None,
     }
 }

@@ -36,6 +36,8 @@ pub enum Revocation {
     LossPersists { percent: u64 },
     /// The reservation ended, or the daemon no longer answers.
     ReservationEnded,
+    /// The packets have other addresses than the reserved flow. Reserve again for the new ones.
+    OtherAddresses,
 }
 
 impl fmt::Display for Revocation {
@@ -51,6 +53,7 @@ impl fmt::Display for Revocation {
                 write!(f, "{percent} % of the bytes were lost for {WINDOW} round trips")
             }
             Revocation::ReservationEnded => f.write_str("the reservation ended"),
+            Revocation::OtherAddresses => f.write_str("the reservation is for other addresses; reserve again"),
         }
     }
 }

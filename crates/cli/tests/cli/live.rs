@@ -582,6 +582,23 @@ fn the_dispatcher_serves_a_fixed_service_and_refuses_feedback_with_the_option_to
 }
 
 #[test]
+fn a_daemon_with_the_named_setting_gives_a_pinned_program_its_slots() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let options = format!(
+        "run --socket {} --mechanism dispatcher --period 100ms --service 40ms",
+        folder.path().join("qfabric/qfabric.sock").display()
+    );
+    let pinned = "taskset -cp 0 $$ >/dev/null; sleep 1";
+    let daemon = Daemon::start(folder.path(), "[mechanism]\nname = \"deadline\"\n");
+    let setting = "mechanism.name = \"dispatcher\"";
+    Answer::of(&mut sh(folder.path(), &options, pinned)).expect(4, &[setting]);
+    drop(daemon);
+    let _daemon = Daemon::start(folder.path(), setting);
+    Answer::of(&mut sh(folder.path(), &options, pinned)).expect(0, &["periods of 100 ms"]);
+}
+
+#[test]
 fn a_daemon_with_deadline_refuses_a_window_and_top_prints_json() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();

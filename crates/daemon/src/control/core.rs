@@ -167,13 +167,13 @@ impl Core {
         self.carry_out(now);
     }
 
-    /// Tells the mechanism that a job has ended, and reports the deadline of the server when a job ends, or when a thread sleeps that may have ended one. This
-    /// deadline is the job's virtual finishing time.
+    /// Tells the mechanism that a job has ended, and reports the deadline of the server when a job ends, or when a thread
+    /// sleeps that may have ended one. This deadline is the job's virtual finishing time.
     fn report_deadline(&mut self, input: &Input, now: Instant) {
         let (app, thread) = match *input {
-            Input::Job { app, event: JobEvent::End(_) } => {
+            Input::Job { app, event: JobEvent::End(job) } => {
                 let lead = self.host.lead(app);
-                lead.into_iter().for_each(|thread| self.mechanism.yielded(thread));
+                lead.into_iter().for_each(|thread| self.mechanism.yielded(thread, job.release));
                 (app, lead)
             }
             Input::Ran { app, sample } if sample.slept => {

@@ -32,7 +32,7 @@ impl Host {
     fn suspend_if_needed(&mut self, at: usize) {
         let (app, features) = (&mut self.apps[at], &self.config.features);
         let lacks = abilities::lacking(features, &app.contract);
-        app.joint = features.joins_threads();
+        (app.joint, app.has_slots) = (features.joins_threads(), features.slots.is_some());
         app.suspended = lacks.is_some();
         if let Some(what) = lacks {
             let event = HostEvent::Suspended { app: app.id, what };

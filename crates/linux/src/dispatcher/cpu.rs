@@ -147,11 +147,11 @@ impl CpuTable {
         }
     }
 
-    /// The group has finished its work of this period.
-    pub(super) fn on_yield(&self, group: GroupId) {
+    /// The group has finished a job; see [`Runner::on_yield`].
+    pub(super) fn on_yield(&self, group: GroupId, release: Instant) {
         let mut state = self.shared.state.lock();
         let used = state.used(group);
-        if let Some(step) = state.runner.on_yield(group, used) {
+        if let Some(step) = state.runner.on_yield(group, release, used) {
             state.place(step);
         }
     }

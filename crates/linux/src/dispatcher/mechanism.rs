@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use qfabric_sched::dispatch::GroupId;
 use qfabric_types::api::DispatchTableStatus;
 use qfabric_types::{
-    AppId, DispatchRules, InvalidDispatchRules, MechanismFeatures, MechanismName, Reservation, ServerCounts,
+    AppId, DispatchRules, Instant, InvalidDispatchRules, MechanismFeatures, MechanismName, Reservation, ServerCounts,
     ServerTerms, Setting, Share, ThreadId,
 };
 
@@ -150,12 +150,12 @@ impl Mechanism for DispatcherMechanism {
         }
     }
 
-    fn yielded(&mut self, thread: ThreadId) {
+    fn yielded(&mut self, thread: ThreadId, release: Instant) {
         let group = self.threads.get(&thread).and_then(|held| self.groups.get(&held.key));
         if let Some(group) = group
             && let Some(table) = self.tables.get(&group.cpu)
         {
-            table.on_yield(group.id);
+            table.on_yield(group.id, release);
         }
     }
 

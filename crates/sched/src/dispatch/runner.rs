@@ -229,11 +229,15 @@ impl Runner {
         moves[first..].sort_unstable_by_key(|step| step.to == Standing::Running);
     }
 
-    /// The group has finished its work of this period: the slots that are left are free, and the group waits for its
-    /// next period. Returns the move if its standing changes.
-    pub fn on_yield(&mut self, group: GroupId, cpu: Nanos) -> Option<Move> {
+    /// The group has finished the job that was released at `release`. If that was in the present period, the slots of
+    /// this period that are left are free, and the group waits for its next period. A job of an earlier period frees
+    /// nothing: the next job is released in the present period and needs its slots. Returns the move if the standing
+    /// changes.
+    pub fn on_yield(&mut self, group: GroupId, release: Instant, cpu: Nanos) -> Option<Move> {
+        let (slot, length, start) = (self.slot?, self.rules.slot, self.frame_start);
         let state = self.states.iter_mut().find(|state| state.terms.group == group)?;
-        if state.is_lent || !state.give_back(cpu) || state.standing == Standing::Waiting {
+        let begin = start + length.saturating_mul(u64::from(state.period_of(slot)?));
+        if release < begin || state.is_lent || !state.give_back(cpu) || state.standing == Standing::Waiting {
             return None;
         }
         state.standing = Standing::Waiting;

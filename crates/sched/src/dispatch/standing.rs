@@ -91,6 +91,12 @@ impl GroupState {
         slot >= self.origin && (slot - self.origin).is_multiple_of(self.terms.period)
     }
 
+    /// The slot in the frame at which the period of a slot begins. `None`: before the first period.
+    pub(super) fn period_of(&self, slot: u32) -> Option<u32> {
+        let passed = slot.checked_sub(self.origin)?;
+        Some(slot - passed % self.terms.period)
+    }
+
     /// Ends the period and begins the next one. `cpu` is the CPU time of the group until now.
     pub(super) fn begin_period(&mut self, cpu: Nanos, slot: Nanos) {
         self.pause(cpu);
