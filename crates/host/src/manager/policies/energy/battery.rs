@@ -213,7 +213,9 @@ impl OwnBattery {
         } else if is(|supply| supply.charge) {
             let part = value_u.min(1_000_000) as f64 / 1e6;
             self.part = Some(part);
-            if !self.has_energy {
+            if self.has_energy {
+                self.state = before;
+            } else {
                 let left_mj = (before.capacity_mj as f64 * part) as u64;
                 self.store(BatteryState { left_mj, ..before }, now);
             }
