@@ -8,9 +8,10 @@
 //!     └──────────────────────────────────────────── no packet remains ──────────────┘
 //! ```
 //!
-//! t_w is the latest start at which every packet of the burst begins by its deadline t_d and none before its ready time
-//! t_r: `t_w = min_i (t_d,i − S_i) − t_o`, where S_i is the predicted time of the packets before packet i. The printed
-//! pseudo-code mixes durations and instants; `docs/design/0046-traffic-shaping.md` derives the formula.
+//! t_w is the latest start at which every packet that waits begins by its deadline t_d and none before its ready time
+//! t_r: `t_w = min_i (t_d,i − S_i) − t_o`, where S_i is the predicted time of the packets before packet i. The order of
+//! the packets depends on the start, because only ready packets are sent: [`latest_start`]. The printed pseudo-code mixes
+//! durations and instants; `docs/design/0046-traffic-shaping.md` derives the formula.
 
 use std::collections::VecDeque;
 
@@ -126,11 +127,7 @@ impl Shaper {
                 self.queue.push(packet);
             }
         }
-        if packet.urgent {
-            self.watchdog = Some(now);
-        } else {
-            self.set_watchdog(now);
-        }
+        self.set_watchdog(now);
         Ok(())
     }
 
@@ -220,43 +217,77 @@ impl Shaper {
 
     fn set_watchdog(&mut self, now: u64) {
         let packets: Vec<Packet> = self.order().into_iter().map(|at| self.queue[at]).collect();
-        if packets.iter().any(|packet| packet.urgent) {
-            self.watchdog = Some(now);
-            return;
-        }
-        let real_time = if self.delays {
-            latest_start(&packets).map(|start| start.saturating_sub(self.offset.ns()))
-        } else {
-            packets.iter().map(|packet| packet.ready).min()
+        let urgent = packets.iter().chain(&self.best_effort).filter(|packet| packet.urgent);
+        let urgent = urgent.map(|packet| packet.ready).min();
+        let earliest_ready = packets.iter().map(|packet| packet.ready).min();
+        let real_time = match earliest_ready {
+            Some(ready) if self.delays => latest_start(&packets, ready.max(now), self.offset.ns()),
+            ready => ready,
         };
         let patience = if self.delays { self.patience } else { 0 };
         let best_effort = self.best_effort.front().map(|packet| packet.ready + patience);
-        let earliest_ready = packets.iter().map(|packet| packet.ready).min().unwrap_or(0);
-        let real_time = real_time.map(|start| start.max(earliest_ready));
-        self.watchdog = [real_time, best_effort].into_iter().flatten().min().map(|start| start.max(now));
+        self.watchdog = [urgent, real_time, best_effort].into_iter().flatten().min().map(|start| start.max(now));
     }
 }
 
-/// t_w without offset, for packets in the order of their transmission. A packet that would begin before its ready time
-/// leaves the burst, so that the others may begin later; it gets a burst of its own.
-fn latest_start(packets: &[Packet]) -> Option<u64> {
-    let mut burst: Vec<Packet> =
-        packets.iter().map(|packet| Packet { ready: packet.ready.min(packet.deadline), ..*packet }).collect();
-    loop {
-        let start = begins(&burst).map(|(packet, before)| packet.deadline.saturating_sub(before)).min()?;
-        let early = begins(&burst).position(|(packet, before)| packet.ready > start.saturating_add(before));
-        let Some(early) = early else { return Some(start) };
-        burst.remove(early);
+/// Largest number of starts that are tried for each packet.
+const TRIES: usize = 4;
+
+/// t_w, at least `earliest`, for packets in the order of DWCS; every deadline is `offset` earlier. If packets are late at
+/// every start that is tried, the earliest of those with the fewest late packets. `None` without packets.
+///
+/// From the earliest deadline on, the start moves down to the next one at which something changes: the late packets are
+/// in time, or a packet that was sent is not yet ready at its turn, so that the order is another one. Between two of
+/// them all late packets stay late.
+fn latest_start(packets: &[Packet], earliest: u64, offset: u64) -> Option<u64> {
+    // A packet whose deadline is before its ready time is in time if it begins when it is ready.
+    let in_time = |packet: &Packet| packet.deadline.saturating_sub(offset).max(packet.ready);
+    let packets: Vec<Packet> = packets.iter().map(|packet| Packet { deadline: in_time(packet), ..*packet }).collect();
+    let mut start = packets.iter().map(|packet| packet.deadline).min()?.max(earliest);
+    let mut best = (usize::MAX, start);
+    for _ in 0..TRIES * (packets.len() + 1) {
+        let run = Run::of(&packets, start);
+        if run.late <= best.0 {
+            best = (run.late, start);
+        }
+        if run.late == 0 || start == earliest {
+            break;
+        }
+        start = start.saturating_sub(run.lateness.min(run.to_other_order)).max(earliest);
     }
+    Some(best.1)
 }
 
-/// Each packet with S, the time of the packets before it.
-fn begins(burst: &[Packet]) -> impl Iterator<Item = (&Packet, u64)> {
-    burst.iter().scan(0u64, |before, packet| {
-        let begin = *before;
-        *before = before.saturating_add(packet.transmission);
-        Some((packet, begin))
-    })
+/// The transmissions from one start on: at each end the first packet in order that is ready.
+#[derive(Debug)]
+struct Run {
+    late: usize,
+    /// The burst must begin this much earlier for its packets to be in time; a start before a pause of the card changes
+    /// nothing behind the pause. `u64::MAX`: none of them is late.
+    lateness: u64,
+    /// If the start is this much earlier, the order is another one.
+    to_other_order: u64,
+}
+
+impl Run {
+    fn of(packets: &[Packet], start: u64) -> Run {
+        let mut run = Run { late: 0, lateness: 0, to_other_order: u64::MAX };
+        let (mut left, mut now, mut is_first_burst) = (packets.to_vec(), start, true);
+        while let Some(earliest) = left.iter().map(|packet| packet.ready).min() {
+            is_first_burst &= earliest <= now;
+            now = now.max(earliest);
+            let at = left.iter().position(|packet| packet.ready <= now).expect("the earliest one is ready");
+            let packet = left.remove(at);
+            run.late += usize::from(now > packet.deadline);
+            if is_first_burst {
+                run.lateness = run.lateness.max(now.saturating_sub(packet.deadline));
+                run.to_other_order = run.to_other_order.min((now - packet.ready).saturating_add(1));
+            }
+            now = now.saturating_add(packet.transmission);
+        }
+        run.lateness = if run.lateness == 0 { u64::MAX } else { run.lateness };
+        run
+    }
 }
 
 #[cfg(test)]

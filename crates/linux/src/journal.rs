@@ -309,6 +309,7 @@ impl Journal {
             return Err(TurnError::Odd { knob: knob.clone(), was, value: value.to_owned() });
         }
         if !self.knobs.contains_key(knob) {
+            let was = knob.former(was);
             self.append(&Record::Knob(Turned { knob: knob.clone(), was: was.clone() }))?;
             self.knobs.insert(knob.clone(), was.clone());
         }

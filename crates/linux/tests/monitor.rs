@@ -155,6 +155,27 @@ fn the_files_of_an_old_kernel_are_read() {
 }
 
 #[test]
+fn a_battery_delivers_power_only_while_it_discharges_and_whatever_the_sign() {
+    let at_battery = |file: &str| format!("sys/class/power_supply/BAT0/{file}");
+    let host = Recorded::new(OLD);
+    for (file, text) in [("current_now", "-1500000\n"), ("charge_now", "2000000\n"), ("status", "Discharging\n")] {
+        host.write(&at_battery(file), text);
+    }
+    host.write(&at_battery("voltage_min_design"), "11000000\n");
+    let mut meters = host.open();
+    let mut found =
+        |millis| ["power", "energy"].map(|what| read(&mut meters, &format!("battery.BAT0.{what}"), at(millis)));
+    // 1.5 A × 12 V, and 2 Ah × 11 V.
+    assert_eq!(found(0), [Some(18_000_000), Some(79_200_000_000)]);
+    for (millis, status) in [(100, "Charging\n"), (200, "Full\n"), (300, "Not charging\n")] {
+        host.write(&at_battery("status"), status);
+        assert_eq!(found(millis)[0], Some(0), "{status}");
+    }
+    host.write(&at_battery("status"), "Discharging\n");
+    assert_eq!(found(400)[0], Some(18_000_000));
+}
+
+#[test]
 fn utilization_counts_the_online_cpus_and_survives_hotplug() {
     let stat = |total: u64, each: &[(u32, u64)]| {
         let cpus: String = each.iter().map(|(cpu, busy)| format!("cpu{cpu} {busy} 0 0 5000 0 0 0 0 0 0\n")).collect();

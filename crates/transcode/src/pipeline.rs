@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use qfabric_energy::{Costs, Gains, Measurement, Place, Selection, TranscoderTable, evaluate};
+use qfabric_energy::{Costs, Gains, Measurement, Place, Selection, TranscoderTable};
 
 use super::{Data, Header, MAX_NAME, MAX_NAMES, TranscodeError, Transcoder};
 
@@ -55,9 +55,6 @@ pub struct Pipeline {
     stages: Vec<Stage>,
     /// The settings of all stages in one list: (stage, setting).
     index: Vec<(usize, usize)>,
-    /// Chains with all mandatory stages, and those without any; as numbers of `index`.
-    whole: Vec<Vec<usize>>,
-    optional: Vec<Vec<usize>>,
     sender: Costs,
     receiver: Costs,
     place: Place,
@@ -76,12 +73,9 @@ impl Pipeline {
             .enumerate()
             .flat_map(|(at, stage)| (0..stage.settings.len()).map(move |setting| (at, setting)))
             .collect();
-        let chains = |wants: &dyn Fn(&Stage) -> Wanted| chains(&stages, wants);
-        let whole = chains(&|stage| if stage.is_mandatory { Wanted::Always } else { Wanted::Maybe });
-        let optional = chains(&|stage| if stage.is_mandatory { Wanted::Never } else { Wanted::Maybe });
         let begin = std::time::Instant::now();
         let clock = Box::new(move || begin.elapsed());
-        Ok(Pipeline { stages, index, whole, optional, sender, receiver, place: Place::Sender, clock })
+        Ok(Pipeline { stages, index, sender, receiver, place: Place::Sender, clock })
     }
 
     /// Measures run times by another clock, such as the CPU time of the thread.
@@ -102,12 +96,9 @@ impl Pipeline {
     /// [`TranscodeError`] of a mandatory transcoder.
     pub fn prepare(&mut self, data: Data) -> Result<Prepared, TranscodeError> {
         let input_kb = data.length() as f64 / 1e3;
-        let gains = self.gains(input_kb);
-        let chains = match self.place {
-            Place::Sender => &self.whole,
-            Place::Receiver => &self.optional,
-        };
-        let predicted = best(&self.flat(), chains, input_kb, &self.sender);
+        let [at_sender, at_receiver] = [Place::Sender, Place::Receiver].map(|place| self.best(place, input_kb));
+        let gains = self.gains(input_kb, &at_sender, &at_receiver);
+        let predicted = if self.place == Place::Sender { at_sender } else { at_receiver };
         let (data, applied, run_s) = self.run(data, &predicted.chain)?;
         let header = Header { applied, left: self.left() };
         let mut payload = Vec::with_capacity(data.length() + 64);
@@ -118,7 +109,12 @@ impl Pipeline {
 
     /// The chain that would run for an image of this size, and its prediction.
     pub fn predict(&self, input_kb: f64) -> Selection {
-        best(&self.flat(), &self.whole, input_kb, &self.sender)
+        self.best(Place::Sender, input_kb)
+    }
+
+    /// The chain that the sender runs if the mandatory stages run at `place`.
+    fn best(&self, place: Place, input_kb: f64) -> Selection {
+        Search::of(&self.stages, place, input_kb, &self.sender)
     }
 
     /// Names of mandatory transcoders that the receiver runs.
@@ -127,28 +123,17 @@ impl Pipeline {
         mandatory.map(|stage| stage.settings[0].transcoder.name().to_owned()).collect()
     }
 
-    /// Gains of both hosts (000 §7.3), by the predictions for an image of this size.
-    fn gains(&self, input_kb: f64) -> Gains {
-        let table = self.flat();
-        let sender = best(&table, &self.whole, input_kb, &self.sender);
-        let other = best(&table, &self.optional, input_kb, &self.sender);
+    /// Gains of both hosts (000 §7.3), by the predictions for an image of this size with the mandatory stages at the sender
+    /// and at the receiver.
+    fn gains(&self, input_kb: f64, sender: &Selection, other: &Selection) -> Gains {
         let saved_kb = other.output_kb - sender.output_kb;
         let teq_r = saved_kb * (self.receiver.data_j_per_kb + self.receiver.sleep_j_per_kb);
-        let firsts = self.index.iter().enumerate();
-        let mandatory = firsts.filter(|(_, (stage, setting))| self.stages[*stage].is_mandatory && *setting == 0);
-        let chain: Vec<usize> = mandatory.map(|(number, _)| number).collect();
-        let e_rcvr = self.receiver.run_w * evaluate(&table, &chain, input_kb, &self.receiver).run_s;
-        Gains { teq_s: sender.teq_j - other.teq_j, teq_r, e_rcvr }
-    }
-
-    /// All settings as the room `energy` knows them.
-    fn flat(&self) -> Vec<qfabric_energy::Transcoder> {
-        let one = |&(stage, setting): &(usize, usize)| qfabric_energy::Transcoder {
-            name: String::new(),
-            is_mandatory: false,
-            table: self.stages[stage].settings[setting].table.clone(),
-        };
-        self.index.iter().map(one).collect()
+        let mandatory = self.stages.iter().filter(|stage| stage.is_mandatory);
+        let (_, run_s) = mandatory.fold((input_kb, 0.0), |(size, time), stage| {
+            let run = stage.settings[0].table.predict(size);
+            (run.output_kb, time + run.run_s)
+        });
+        Gains { teq_s: sender.teq_j - other.teq_j, teq_r, e_rcvr: self.receiver.run_w * run_s }
     }
 
     fn run(&mut self, mut data: Data, chain: &[usize]) -> Result<(Data, Vec<String>, f64), TranscodeError> {
@@ -177,14 +162,6 @@ impl Pipeline {
     }
 }
 
-/// Whether a chain has a setting of a stage.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    Always,
-    Maybe,
-    Never,
-}
-
 fn check(stages: &[Stage]) -> Result<(), InvalidPipeline> {
     if stages.len() > MAX_NAMES {
         return Err(InvalidPipeline::Stages(stages.len()));
@@ -203,35 +180,54 @@ fn check(stages: &[Stage]) -> Result<(), InvalidPipeline> {
     bad.next().map_or(Ok(()), |name| Err(InvalidPipeline::Name(name.chars().take(80).collect())))
 }
 
-/// All chains: for each stage one of its settings, or none if that is allowed.
-fn chains(stages: &[Stage], wants: &dyn Fn(&Stage) -> Wanted) -> Vec<Vec<usize>> {
-    let (mut all, mut first) = (vec![Vec::new()], 0);
-    for stage in stages {
-        let wanted = wants(stage);
-        let choices = match wanted {
-            Wanted::Never => 0,
-            _ => stage.settings.len(),
-        };
-        let longer = |chain: &Vec<usize>| {
-            let with = (first..first + choices).map(|number| [chain.clone(), vec![number]].concat());
-            let without = (wanted != Wanted::Always).then(|| chain.clone());
-            without.into_iter().chain(with).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(longer).collect();
-        first += stage.settings.len();
-    }
-    all
+/// The search for the chain with the largest TEQ; of equal ones the first, in the order in which a stage is left out before
+/// its settings run. Chains with a common begin share its predictions, and only a better chain is copied: one prediction
+/// for each chain, where a list of chains would need one for each of their steps.
+struct Search<'a> {
+    stages: &'a [Stage],
+    place: Place,
+    input_kb: f64,
+    costs: &'a Costs,
+    chain: Vec<usize>,
+    best: Option<Selection>,
 }
 
-/// The chain with the largest TEQ; the first of equal ones. An empty chain costs nothing and saves nothing.
-fn best(table: &[qfabric_energy::Transcoder], chains: &[Vec<usize>], input_kb: f64, costs: &Costs) -> Selection {
-    let value = |chain: &Vec<usize>| match chain.is_empty() {
-        true => Selection { chain: Vec::new(), output_kb: input_kb, run_s: 0.0, teq_j: 0.0 },
-        false => evaluate(table, chain, input_kb, costs),
-    };
-    let all = chains.iter().map(value);
-    let chosen = all.reduce(|best, other| if other.teq_j > best.teq_j { other } else { best });
-    chosen.unwrap_or(Selection { chain: Vec::new(), output_kb: input_kb, run_s: 0.0, teq_j: 0.0 })
+impl Search<'_> {
+    /// With the mandatory stages at the sender, each chain has one setting of each; else it has none.
+    fn of(stages: &[Stage], place: Place, input_kb: f64, costs: &Costs) -> Selection {
+        let mut search = Search { stages, place, input_kb, costs, chain: Vec::new(), best: None };
+        search.extend(0, 0, input_kb, 0.0);
+        search.best.expect("there is a chain: that of all mandatory stages, or the empty one")
+    }
+
+    /// `stage` is the next one, and `number` that of its first setting. The chain so far leaves `size` after `run_s`.
+    fn extend(&mut self, stage: usize, number: usize, size: f64, run_s: f64) {
+        let stages = self.stages;
+        let Some(next) = stages.get(stage) else { return self.compare(size, run_s) };
+        let after = number + next.settings.len();
+        if !next.is_mandatory || self.place == Place::Receiver {
+            self.extend(stage + 1, after, size, run_s);
+        }
+        if next.is_mandatory && self.place == Place::Receiver {
+            return;
+        }
+        for (at, setting) in next.settings.iter().enumerate() {
+            let run = setting.table.predict(size);
+            self.chain.push(number + at);
+            self.extend(stage + 1, after, run.output_kb, run_s + run.run_s);
+            self.chain.pop();
+        }
+    }
+
+    /// An empty chain costs nothing and saves nothing.
+    fn compare(&mut self, output_kb: f64, run_s: f64) {
+        let Costs { run_w, data_j_per_kb, sleep_j_per_kb, selection_j } = *self.costs;
+        let saved_j = (self.input_kb - output_kb) * (data_j_per_kb + sleep_j_per_kb);
+        let teq_j = if self.chain.is_empty() { 0.0 } else { saved_j - run_w * run_s - selection_j };
+        if self.best.as_ref().is_none_or(|best| teq_j > best.teq_j) {
+            self.best = Some(Selection { chain: self.chain.clone(), output_kb, run_s, teq_j });
+        }
+    }
 }
 
 #[cfg(test)]

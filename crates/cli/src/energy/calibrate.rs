@@ -105,6 +105,15 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(Done(0))
 }
 
+/// Drivers whose sensors measure a device beside the processor. Its power does not follow the load of the CPUs.
+const DEVICES: [&str; 9] = ["amdgpu", "radeon", "nouveau", "i915", "xe", "nvme", "drivetemp", "iwlwifi", "mlx5"];
+
+/// Whether a sensor may measure the supply of the processor: it is not a graphics card, a disk or a network card.
+fn is_of_the_board(reading: &Reading) -> bool {
+    let driver = reading.name.split("-hwmon").next().unwrap_or_default();
+    !DEVICES.contains(&driver)
+}
+
 /// The meters of the whole processor, or else the sensor with the largest power, which is the one nearest to the supply.
 fn meters(sys: &Path) -> Result<(Meters, Vec<String>, EnergySource), Failure> {
     let mut meters = Meters::find(sys);
@@ -114,7 +123,7 @@ fn meters(sys: &Path) -> Result<(Meters, Vec<String>, EnergySource), Failure> {
     if !packages.is_empty() {
         return Ok((meters, packages, EnergySource::Rapl));
     }
-    let sensors = good.into_iter().filter(|reading| reading.energy.source() == EnergySource::Ina);
+    let sensors = good.into_iter().filter(|r| r.energy.source() == EnergySource::Ina && is_of_the_board(r));
     let watts = |reading: &Reading| reading.power_w.unwrap_or(0.0);
     if let Some(sensor) = sensors.max_by(|a, b| watts(a).total_cmp(&watts(b))) {
         return Ok((meters, vec![sensor.name], EnergySource::Ina));
@@ -279,6 +288,9 @@ mod tests {
             tree.set("class/hwmon/hwmon0/name", "ina3221");
             tree.set(&format!("class/hwmon/hwmon0/power{number}_input"), watts);
         }
+        // A graphics card takes more than the board, and its power does not follow the CPUs.
+        tree.set("class/hwmon/hwmon1/name", "amdgpu");
+        tree.set("class/hwmon/hwmon1/power1_average", 90_000_000);
         assert_eq!(meters(tree.root()).unwrap().1, ["ina3221-hwmon0-2"]);
         tree.zone("intel-rapl:0", "package-0", 7, None);
         tree.zone("intel-rapl:0:0", "core", 7, None);

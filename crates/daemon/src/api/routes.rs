@@ -66,6 +66,20 @@ impl Context {
         };
         Ok(aside(complete).await?)
     }
+
+    /// After reservations came, went or changed: gives applications that save energy the clock that is needed now.
+    async fn follow_clock(&self) {
+        let energy = self.energy.clone();
+        let is_saving = aside(move || Ok(energy.is_saving())).await;
+        if is_saving != Ok(true) {
+            return;
+        }
+        // With a full queue, the thread of the account follows at its next check.
+        if let Ok(HostStatus { applications, .. }) = self.requests.ask(|reply| Command::Status { reply }).await {
+            let energy = self.energy.clone();
+            let _ = aside(move || Ok(energy.follow(&applications))).await;
+        }
+    }
 }
 
 /// All paths of the API.
@@ -191,6 +205,7 @@ async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) 
     let target = aside(move || auth::target(peer, pid, covers)).await?;
     let request = Box::new(request);
     let application = context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?;
+    context.follow_clock().await;
     context.complete(application).await
 }
 
@@ -312,7 +327,10 @@ pub(crate) async fn change(
     let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
-        Ok(application) => Ok(Json(without_profile(context.complete(application).await?))),
+        Ok(application) => {
+            context.follow_clock().await;
+            Ok(Json(without_profile(context.complete(application).await?)))
+        }
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
     }
 }
@@ -330,20 +348,26 @@ pub(crate) async fn leave(
 ) -> Answer<StatusCode> {
     let app = numbered(&id)?;
     context.requests.ask(|reply| Command::Leave { peer, app, reply }).await?;
+    context.follow_clock().await;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Show the account of energy
+///
+/// For an administrator the meters are read now. Other users get the account at the daemon's last own reading
+/// (`energy.period`, at least one second), with measured amounts in whole joules and watts.
 #[utoipa::path(get, path = "/v1/energy", responses(
     (status = 200, description = "Joules of devices and applications since the start, each with its source", body = EnergyStatus),
 ))]
-pub(crate) async fn energy_status(State(context): State<Context>) -> Answer<Json<EnergyStatus>> {
+pub(crate) async fn energy_status(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+) -> Answer<Json<EnergyStatus>> {
+    if !peer.administers() {
+        return shown(move || Ok(context.energy.public())).await;
+    }
     let HostStatus { applications, .. } = context.requests.ask(|reply| Command::Status { reply }).await?;
-    shown(move || {
-        context.energy.look(&applications);
-        Ok(context.energy.status())
-    })
-    .await
+    shown(move || Ok(context.energy.fresh(&applications))).await
 }
 
 /// Save energy: hold the deadlines of an application at the lowest clock that suffices, until it leaves
@@ -403,8 +427,8 @@ pub(crate) async fn measure(State(context): State<Context>, headers: HeaderMap) 
         context.memory.complete_status(&mut report.status);
         context.net.complete(&mut report.status.applications);
         let (ecalls, interfaces) = (context.ecalls.report(), context.net.list());
-        context.energy.look(&report.status.applications);
-        let energy = Some(context.energy.status());
+        // On TCP nobody knows the user, so a scrape gets what everybody may read.
+        let energy = Some(context.energy.public());
         Ok(metrics::text(report, ecalls, interfaces, context.channels.report(), joint, energy))
     };
     let text = aside(scrape).await?;

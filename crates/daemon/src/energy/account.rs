@@ -50,14 +50,30 @@ struct Row {
     rapl_j: Option<f64>,
 }
 
+/// A part of the machine in the model.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    joules: f64,
+    /// Mean power since the reading before, W.
+    power_w: Option<f64>,
+}
+
+impl Part {
+    fn add(&mut self, joules: f64, seconds: f64) {
+        self.joules += joules;
+        self.power_w = (seconds > 0.0).then(|| joules / seconds);
+    }
+}
+
 pub(super) struct Account {
     model: Model,
     last: Option<(Instant, Nanos, Option<Traffic>)>,
     over: Nanos,
     clock_part: Option<f64>,
-    processor_j: f64,
-    rest_j: f64,
-    network_j: Option<f64>,
+    /// Parts of the machine in the model.
+    processor: Part,
+    rest: Part,
+    network: Option<Part>,
     meters: Vec<DeviceEnergy>,
     rows: BTreeMap<AppId, Row>,
     ended_model_j: f64,
@@ -72,9 +88,9 @@ impl Account {
             last: None,
             over: Nanos::ZERO,
             clock_part: None,
-            processor_j: 0.0,
-            rest_j: 0.0,
-            network_j: None,
+            processor: Part::default(),
+            rest: Part::default(),
+            network: None,
             meters: Vec::new(),
             rows: BTreeMap::new(),
             ended_model_j: 0.0,
@@ -98,8 +114,10 @@ impl Account {
         self.over += elapsed;
         let seconds = elapsed.as_f64() / 1e9;
         let cpu = &self.model.cpu;
-        self.processor_j += look.cpus as f64 * cpu.idle_w * seconds + busy.as_f64() / 1e9 * busy_w;
-        self.rest_j += look.cpus as f64 * cpu.rest_w * seconds;
+        let idle_j = look.cpus as f64 * cpu.idle_w * seconds;
+        self.processor.add(idle_j + busy.as_f64() / 1e9 * busy_w, seconds);
+        // The powers of the processor are those of one CPU; the rest of the device exists once.
+        self.rest.add(cpu.rest_w * seconds, seconds);
         self.add_network(before.and_then(|(.., traffic)| traffic), look.traffic, seconds);
         self.add_meters(&look.readings);
         self.add_apps(look, busy, busy_w);
@@ -112,7 +130,8 @@ impl Account {
         let before = before.unwrap_or(now);
         let sent = kilobytes(now.sent, before.sent) * (radio.transmit_w - radio.idle_w);
         let received = kilobytes(now.received, before.received) * (radio.receive_w - radio.idle_w);
-        *self.network_j.get_or_insert(0.0) += radio.idle_w * seconds + (sent + received) * radio.air_s_per_kb;
+        let joules = radio.idle_w * seconds + (sent + received) * radio.air_s_per_kb;
+        self.network.get_or_insert_default().add(joules, seconds);
     }
 
     fn add_meters(&mut self, readings: &[Reading]) {
@@ -187,17 +206,16 @@ impl Account {
     }
 
     pub(super) fn devices(&self) -> Vec<DeviceEnergy> {
-        let seconds = self.over.as_f64() / 1e9;
-        let modelled = |(name, joules): (&str, f64)| DeviceEnergy {
+        let modelled = |(name, part): (&str, Part)| DeviceEnergy {
             name: name.to_owned(),
-            energy: Energy::modelled(joules),
-            power_w: (seconds > 0.0).then(|| joules / seconds),
+            energy: Energy::modelled(part.joules),
+            power_w: part.power_w,
             left: None,
             fault: None,
             faults: 0,
         };
-        let parts = [("processor", self.processor_j), ("rest", self.rest_j)].into_iter();
-        let parts = parts.chain(self.network_j.map(|joules| ("network", joules)));
+        let parts = [("processor", self.processor), ("rest", self.rest)].into_iter();
+        let parts = parts.chain(self.network.map(|part| ("network", part)));
         self.meters.iter().cloned().chain(parts.map(modelled)).collect()
     }
 
@@ -290,6 +308,20 @@ mod tests {
         let processor = &account.devices()[0];
         // 2 CPUs · 0.5 W · 5 s + 2 s · 2.8 W.
         assert!((joules(processor.energy) - 10.6).abs() < 1e-9, "{}", processor.energy);
+    }
+
+    #[test]
+    fn the_rest_of_the_device_counts_once_and_a_power_is_the_mean_since_the_reading_before() {
+        let mut model = Model::shipped("x86-server").unwrap();
+        model.cpu.rest_w = 20.0;
+        let mut account = Account::new(model);
+        account.add(&look(1, 0, &[]));
+        account.add(&look(11, 0, &[]));
+        assert!((joules(account.devices()[1].energy) - 200.0).abs() < 1e-9, "20 W · 10 s, not for each CPU");
+        account.add(&look(12, 1_000, &[]));
+        let [processor, rest] = [0, 1].map(|at| account.devices()[at].power_w.unwrap());
+        // In the last second 2 CPUs · 0.5 W and one busy CPU · 2.8 W above idle; before that 1 W.
+        assert!((processor - 3.8).abs() < 1e-9 && (rest - 20.0).abs() < 1e-9, "{processor} W, {rest} W");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use qfabric_linux::cpus::CpuList;
-use qfabric_linux::power::{self, Meters};
+use qfabric_linux::power::{self, MeanClock, Meters};
 use qfabric_linux::threads;
 use qfabric_types::api::Application;
 use qfabric_types::{Instant, Nanos};
@@ -19,6 +19,7 @@ pub(super) fn look(
     now: Instant,
     looked: Option<Instant>,
     meters: &mut Meters,
+    mean_clock: &mut MeanClock,
     applications: &[Application],
 ) -> Look {
     let since = looked.map(|at| now.since(at));
@@ -26,7 +27,7 @@ pub(super) fn look(
         now,
         busy: power::busy_time(Path::new(PROC)),
         cpus: CpuList::online().len(),
-        clock_part: power::clock_fraction(sys),
+        clock_part: mean_clock.take(sys),
         readings: meters.look(now),
         traffic: power::traffic(sys),
         apps: applications.iter().filter_map(|application| of_application(application, since)).collect(),

@@ -7,27 +7,30 @@
 //! | `look.rs` | reads everything that the arithmetic needs |
 //! | `saving.rs` | the clock of applications that save energy |
 //!
-//! A thread looks every [`EnergyConfig::period`], and each request looks again. `docs/design/0049-meters-and-knobs.md`
-//! gives the reasons.
+//! | `public.rs` | the amounts for users who are no administrators |
+//!
+//! A thread looks every [`EnergyConfig::period`]. A request of an administrator looks again; every other request gets
+//! the coarse amounts of the thread's last look. `docs/design/0049-meters-and-knobs.md` gives the reasons.
 
 mod account;
 mod config;
 mod look;
+mod public;
 mod saving;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
-use qfabric_linux::power::Meters;
+use qfabric_linux::power::{MeanClock, Meters};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::{Application, Problem};
-use qfabric_types::{AppId, Nanos};
+use qfabric_types::{AppId, Instant, Nanos};
 
 pub(crate) use account::joules;
 pub use config::{EnergyConfig, read_model};
@@ -40,6 +43,13 @@ use crate::startup::DaemonError;
 use account::Account;
 use saving::Saving;
 
+/// While an application saves energy, grants are compared with the clock this often: controllers raise grants between
+/// looks, and no request tells so.
+const GRANTS_EVERY: Nanos = Nanos::from_millis(500);
+
+/// How often the thread searches for meters that appeared, such as a battery that was put in.
+const RESCAN: Nanos = Nanos::from_millis(60_000);
+
 /// The account of this host.
 pub(crate) struct EnergyAccount {
     sys: PathBuf,
@@ -48,10 +58,53 @@ pub(crate) struct EnergyAccount {
 
 struct State {
     meters: Meters,
+    rescan_at: Instant,
+    mean_clock: MeanClock,
     account: Account,
     saving: Saving,
     looks: u64,
     cost: Nanos,
+    /// For users who are no administrators; changes at the looks of the thread only.
+    public: EnergyStatus,
+    /// Wakes the thread.
+    thread: Option<SyncSender<Message>>,
+}
+
+/// To the thread of the account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Message {
+    /// An application saves energy: grants are to be watched from now on.
+    Watch,
+    End,
+}
+
+impl State {
+    fn look(&mut self, sys: &Path, applications: &[Application]) {
+        let begin = clock::thread_cpu();
+        let now = clock::now();
+        let (meters, mean_clock) = (&mut self.meters, &mut self.mean_clock);
+        let look = look::look(sys, now, self.account.looked(), meters, mean_clock, applications);
+        self.account.add(&look);
+        self.looks += 1;
+        self.cost += clock::thread_cpu().saturating_sub(begin);
+    }
+
+    fn status(&self) -> EnergyStatus {
+        status_of(&self.account, self.looks, self.cost)
+    }
+}
+
+fn status_of(account: &Account, looks: u64, looks_cpu: Nanos) -> EnergyStatus {
+    EnergyStatus {
+        model: account.model(),
+        over: account.over(),
+        clock_part: account.clock_part(),
+        devices: account.devices(),
+        applications: account.applications(),
+        ended: account.ended(),
+        looks,
+        looks_cpu,
+    }
 }
 
 impl EnergyAccount {
@@ -61,24 +114,44 @@ impl EnergyAccount {
         let saving = Saving::new(config, model.cpu.clone(), CpuList::online().len(), directory);
         let account = Account::new(model);
         let meters = Meters::find(&config.sys);
-        let state = State { meters, account, saving, looks: 0, cost: Nanos::ZERO };
+        let (looks, cost, mean_clock) = (0, Nanos::ZERO, MeanClock::default());
+        let public = status_of(&account, looks, cost);
+        let rescan_at = clock::now() + RESCAN;
+        let state = State { meters, rescan_at, mean_clock, account, saving, looks, cost, public, thread: None };
         let account = EnergyAccount { sys: config.sys.clone(), state: state.into() };
         // The first look only sets the baseline.
         account.look(&[]);
         Ok(Arc::new(account))
     }
 
-    /// Reads everything and adds it to the account.
+    /// The look of the thread: counts, chooses the clock of applications that save, and shows the coarse amounts.
     pub(crate) fn look(&self, applications: &[Application]) {
         self.state.with(|state| {
             let begin = clock::thread_cpu();
-            let now = clock::now();
-            let look = look::look(&self.sys, now, state.account.looked(), &mut state.meters, applications);
-            state.account.add(&look);
-            state.saving.follow(applications);
-            state.looks += 1;
+            if clock::now() >= state.rescan_at {
+                state.meters.rescan(&self.sys);
+                state.rescan_at = clock::now() + RESCAN;
+            }
             state.cost += clock::thread_cpu().saturating_sub(begin);
+            state.look(&self.sys, applications);
+            let begin = clock::thread_cpu();
+            state.saving.look(applications);
+            state.cost += clock::thread_cpu().saturating_sub(begin);
+            state.public = public::coarse(state.status());
         });
+    }
+
+    /// Looks now, for an administrator. The sample of late jobs is not cut short.
+    pub(crate) fn fresh(&self, applications: &[Application]) -> EnergyStatus {
+        self.state.with(|state| {
+            state.look(&self.sys, applications);
+            state.status()
+        })
+    }
+
+    /// The account at the last look of the thread, for everybody: with coarse amounts, and without a reading.
+    pub(crate) fn public(&self) -> EnergyStatus {
+        self.state.with(|state| state.public.clone())
     }
 
     /// From now on the application saves energy, until it leaves. `applications`: all of the host.
@@ -87,7 +160,11 @@ impl EnergyAccount {
     /// The application is not among them.
     pub(crate) fn save(&self, app: AppId, applications: &[Application]) -> Result<EnergySaving, Problem> {
         let saver = applications.iter().find(|one| one.id == app).ok_or_else(|| problem::not_found(app))?;
-        Ok(self.state.with(|state| state.saving.begin(saver, applications)))
+        Ok(self.state.with(|state| {
+            // A full queue has a message that wakes the thread.
+            let _ = state.thread.as_ref().map(|thread| thread.try_send(Message::Watch));
+            state.saving.begin(saver, applications)
+        }))
     }
 
     /// Adds the state of saving.
@@ -100,24 +177,26 @@ impl EnergyAccount {
         self.state.with(|state| state.saving.put_back());
     }
 
-    pub(crate) fn status(&self) -> EnergyStatus {
-        self.state.with(|state| EnergyStatus {
-            model: state.account.model(),
-            over: state.account.over(),
-            clock_part: state.account.clock_part(),
-            devices: state.account.devices(),
-            applications: state.account.applications(),
-            ended: state.account.ended(),
-            looks: state.looks,
-            looks_cpu: state.cost,
-        })
+    /// Whether an application saves energy, so that changes of reservations matter.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.state.with(|state| state.saving.is_on())
+    }
+
+    /// Reservations came, went or changed: chooses the clock again. `applications`: all of the host.
+    pub(crate) fn follow(&self, applications: &[Application]) {
+        self.state.with(|state| state.saving.follow(applications));
+    }
+
+    /// As [`EnergyAccount::follow`], but only if the clock is lower than the reservations need.
+    fn raise(&self, applications: &[Application]) {
+        self.state.with(|state| state.saving.raise(applications));
     }
 }
 
 /// The thread that looks in each period; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct EnergyThread {
-    stop: Option<Sender<()>>,
+    messages: SyncSender<Message>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -128,25 +207,40 @@ impl EnergyThread {
         period: Nanos,
         ending: &Ending,
     ) -> Result<EnergyThread, DaemonError> {
-        let (stop, stopped) = channel::<()>();
+        let (messages, received) = sync_channel(1);
+        account.state.with(|state| state.thread = Some(messages.clone()));
         let look = move || {
-            let time = Duration::from_nanos(period.get());
-            while matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout)) {
+            let mut look_at = clock::now() + period;
+            loop {
+                let left = look_at.since(clock::now());
+                let wait = if account.is_saving() { left.min(GRANTS_EVERY) } else { left };
+                match received.recv_timeout(Duration::from_nanos(wait.get())) {
+                    Ok(Message::Watch) => continue,
+                    Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+                let is_due = clock::now() >= look_at;
                 // With a full queue, the next look counts this period, too.
-                if let Some(applications) = requests.applications() {
-                    account.look(&applications);
+                match requests.applications() {
+                    Some(applications) if is_due => account.look(&applications),
+                    Some(applications) => account.raise(&applications),
+                    None => {}
+                }
+                if is_due {
+                    look_at = clock::now() + period;
                 }
             }
         };
         let failed = |error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}"));
         let thread = ending.spawn("qf-energy", look).map_err(failed)?;
-        Ok(EnergyThread { stop: Some(stop), thread: Some(thread) })
+        Ok(EnergyThread { messages, thread: Some(thread) })
     }
 }
 
 impl Drop for EnergyThread {
     fn drop(&mut self) {
-        self.stop.take();
+        // Fails if the thread has ended.
+        let _ = self.messages.send(Message::End);
         if let Some(thread) = self.thread.take() {
             // The thread only reads; its result is of no interest here.
             let _ = thread.join();
@@ -190,13 +284,33 @@ mod tests {
         burn();
         tree.zone("intel-rapl:0", "package-0", 1_000_000, Some(1 << 32));
         account.look(&[own()]);
-        let status = account.status();
+        let status = account.fresh(&[own()]);
         let app = &status.applications[0];
         assert!(app.cpu_time >= Nanos::from_millis(20), "{}", app.cpu_time);
         let [rapl, model] = app.energy[..] else { panic!("{:?}", app.energy) };
         assert_eq!((rapl.source(), model.source()), (EnergySource::Rapl, EnergySource::Model));
         assert!(joules(rapl) > 0.0 && joules(rapl) <= 1.0 + 1e-9 && joules(model) > 0.0, "{:?}", app.energy);
-        assert_eq!((joules(status.devices[0].energy), status.looks), (1.0, 3));
+        assert_eq!((joules(status.devices[0].energy), status.looks), (1.0, 4));
+    }
+
+    #[test]
+    fn a_user_gets_whole_joules_of_the_last_look_and_causes_no_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = PowerTree::new(folder.path());
+        let package = |uj| tree.zone("intel-rapl:0", "package-0", uj, Some(1 << 40));
+        package(0);
+        let account = account(&tree);
+        package(7_900_000);
+        account.look(&[own()]);
+        package(9_100_000);
+        // An administrator's reading is not a user's.
+        assert_eq!(joules(account.fresh(&[own()]).devices[0].energy), 9.1);
+        let before = account.public();
+        assert_eq!((joules(before.devices[0].energy), before.devices[0].power_w.unwrap().fract()), (7.0, 0.0));
+        let rapl = before.applications[0].energy.iter().filter(|energy| energy.source() == EnergySource::Rapl);
+        assert!(rapl.map(|energy| joules(*energy).fract()).all(|fraction| fraction == 0.0), "{before:?}");
+        package(20_000_000);
+        assert_eq!((account.public(), before.looks), (before, 2), "the meter was not read");
     }
 
     #[test]

@@ -6,21 +6,29 @@
 //!
 //! The jobs of an adaptive application were measured at the present clock, so at the highest clock its reservations
 //! would be as small as u · (present part). A fixed budget does not depend on the clock. So s has a lower bound, with
-//! u · (present part) for adaptive applications, and an upper bound, with u for all. Between them the clock stays:
+//! u · (present part) for adaptive applications, and an upper bound, with u for all. An application that joined after
+//! the last look counts with u in both. Between the bounds the clock stays:
 //!
 //! ```text
 //!        too slow: raise to upper      keep         too fast: lower to upper
 //!   ─────────────────────────────┬────────────┬───────────────────────────────▶ present part of the highest clock
 //!                              lower        upper
 //! ```
-//! If more than [`LATE`] of the jobs since the last look were late, the clock becomes the highest one.
+//! If more than [`LATE`] of the jobs between two looks of the daemon's thread were late, the clock becomes the highest one
+//! ([`lateness`]). The frequencies are those of this host; the power model only says below which one nothing is saved
+//! ([`Frequencies`]).
+
+mod frequencies;
+mod lateness;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use qfabric_energy::{Cpu, USABLE, cheapest_level};
+use qfabric_energy::{Cpu, USABLE};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::power::{self, Clock, FOLDER, FULL, KnobName, PowerManager};
 use qfabric_linux::threads;
@@ -29,6 +37,8 @@ use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::{AppId, ThreadId};
 
 use super::EnergyConfig;
+use frequencies::Frequencies;
+use lateness::Lateness;
 
 /// Part of late jobs from which on the clock is too slow.
 const LATE: f64 = 0.05;
@@ -50,7 +60,7 @@ struct Saver {
 }
 
 pub(super) struct Saving {
-    cpu: Cpu,
+    frequencies: Frequencies,
     cpus: usize,
     allowed: bool,
     sys: PathBuf,
@@ -60,6 +70,9 @@ pub(super) struct Saving {
     /// Opened for the first application that saves.
     journal: Option<Journal>,
     savers: BTreeMap<AppId, Saver>,
+    lateness: Lateness,
+    /// Applications at the last look. Reservations of later ones were not measured at the present clock.
+    measured: BTreeSet<AppId>,
     /// Present part of the highest clock.
     part: f64,
     limited: bool,
@@ -69,7 +82,7 @@ pub(super) struct Saving {
 impl Saving {
     pub(super) fn new(config: &EnergyConfig, cpu: Cpu, cpus: usize, directory: &Path) -> Saving {
         Saving {
-            cpu,
+            frequencies: Frequencies::of(cpu),
             cpus: cpus.max(1),
             allowed: config.clocks,
             sys: config.sys.clone(),
@@ -77,6 +90,8 @@ impl Saving {
             directory: directory.to_owned(),
             journal: None,
             savers: BTreeMap::new(),
+            lateness: Lateness::default(),
+            measured: BTreeSet::new(),
             part: 1.0,
             limited: false,
             missing: Vec::new(),
@@ -98,17 +113,36 @@ impl Saving {
         Some(EnergySaving { clock_part: *part, clamped: saver.clamped, limited: *limited, missing: missing.clone() })
     }
 
-    /// Chooses the clock again; puts everything back after the last application that saves.
+    /// Whether an application saves energy.
+    pub(super) fn is_on(&self) -> bool {
+        !self.savers.is_empty()
+    }
+
+    /// One look of the daemon's thread: samples the late jobs since the last one, and chooses the clock again.
+    pub(super) fn look(&mut self, applications: &[Application]) {
+        let late = self.are_late(applications);
+        self.lateness.count(late);
+        self.follow(applications);
+        self.measured = applications.iter().map(|app| app.id).collect();
+    }
+
+    /// Follows only if the clock is lower than the reservations need.
+    pub(super) fn raise(&mut self, applications: &[Application]) {
+        if self.is_on() && self.needed(applications) > self.part + 1e-9 {
+            self.follow(applications);
+        }
+    }
+
+    /// Chooses the clock again for these reservations; puts everything back after the last application that saves.
     pub(super) fn follow(&mut self, applications: &[Application]) {
         self.savers.retain(|id, _| applications.iter().any(|app| app.id == *id));
         if self.savers.is_empty() {
             self.put_back();
             return;
         }
-        let late = self.are_late(applications);
-        let bound = |part| load(applications, self.cpus, part) / USABLE;
-        let needed = if late { 1.0 } else { next_part(self.part, bound(self.part), bound(1.0)) };
-        self.part = 1.0 / self.cpu.stretch(cheapest_level(&self.cpu, 1.0 / needed.max(1e-6), 0.0));
+        let clocks = power::clocks(&self.sys);
+        let suffices = self.frequencies.lowest(&clocks, self.needed(applications));
+        self.part = self.lateness.bound(suffices, |part| self.frequencies.below(&clocks, part));
         self.missing.clear();
         if self.journal.is_none() {
             match open(&self.directory) {
@@ -116,8 +150,22 @@ impl Saving {
                 Err(why) => return self.missing.push(format!("nothing is limited: {why}")),
             }
         }
-        self.limit_clocks();
+        self.limit_clocks(&clocks);
         self.clamp();
+    }
+
+    /// The part of the highest clock that the reservations need.
+    fn needed(&self, applications: &[Application]) -> f64 {
+        let scale = |app: &Application| if self.is_measured(app) { self.part } else { 1.0 };
+        let lower = load(applications, self.cpus, scale) / USABLE;
+        next_part(self.part, lower, load(applications, self.cpus, |_| 1.0) / USABLE)
+    }
+
+    /// Whether the reservation was measured at the present clock: that of an adaptive application that has run for a
+    /// while.
+    fn is_measured(&self, app: &Application) -> bool {
+        let is_fixed = app.contract.fixed.is_some() || app.contract.service.is_some();
+        !is_fixed && self.measured.contains(&app.id)
     }
 
     fn are_late(&mut self, applications: &[Application]) -> bool {
@@ -132,9 +180,8 @@ impl Saving {
         late
     }
 
-    fn limit_clocks(&mut self) {
-        let clocks = power::clocks(&self.sys);
-        let lack = lack_of_clocks(self.allowed, &clocks, || power::power_manager(&self.root));
+    fn limit_clocks(&mut self, clocks: &[Clock]) {
+        let lack = lack_of_clocks(self.allowed, clocks, || power::power_manager(&self.root));
         self.limited = lack.is_none();
         let Some(journal) = self.journal.as_mut() else { return };
         if let Some(lack) = lack {
@@ -142,7 +189,7 @@ impl Saving {
             self.missing.extend(journal.turn_back());
             return;
         }
-        for clock in &clocks {
+        for clock in clocks {
             match limit(journal, clock, self.part) {
                 Ok(missing) => self.missing.extend(missing),
                 Err(error) => {
@@ -182,7 +229,7 @@ impl Saving {
 
     /// Puts all knobs and clamps back.
     pub(super) fn put_back(&mut self) {
-        (self.part, self.limited) = (1.0, false);
+        (self.part, self.limited, self.lateness) = (1.0, false, Lateness::default());
         let Some(mut journal) = self.journal.take() else { return };
         let threads = journal.clamped();
         let clamps = threads.into_iter().filter_map(|tid| journal.unclamp(tid).err().map(|error| error.to_string()));
@@ -208,13 +255,12 @@ fn open(directory: &Path) -> Result<Journal, String> {
     Journal::open(&folder).map_err(|error| error.to_string())
 }
 
-/// max(u_max, Σu/m) of all reservations, with those of adaptive applications × `part`. An application without reserved
-/// threads counts with its grant.
-fn load(applications: &[Application], cpus: usize, part: f64) -> f64 {
+/// max(u_max, Σu/m) of all reservations, each × the `scale` of its application. An application without reserved threads
+/// counts with its grant.
+fn load(applications: &[Application], cpus: usize, scale: impl Fn(&Application) -> f64) -> f64 {
     let (mut sum, mut most) = (0.0, 0.0_f64);
     for app in applications {
-        let is_fixed = app.contract.fixed.is_some() || app.contract.service.is_some();
-        let scale = if is_fixed { 1.0 } else { part };
+        let scale = scale(app);
         let shares = app.threads.iter().filter_map(|thread| Some(thread.reservation?.share().as_f64()));
         let (of_threads, largest) = shares.fold((0.0, 0.0_f64), |(sum, most), share| (sum + share, most.max(share)));
         // The grant may be ahead of the reservations.
@@ -246,8 +292,8 @@ fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: impl FnOnce() -> Opt
 /// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the
 /// clock that the reservations need. Returns what is missing although the clock is limited.
 fn limit(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String>, String> {
-    let (least, most) = clock.range;
-    let khz = ((part * most as f64).ceil() as u64).clamp(least, most).to_string();
+    let (least, _) = clock.range;
+    let khz = clock.at_least(part).to_string();
     let turn = |journal: &mut Journal, name, value: &str| {
         journal.turn(&clock.knob(name), value).map(drop).map_err(|error| error.to_string())
     };
@@ -261,137 +307,4 @@ fn limit(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<Strin
         return Ok(turn(journal, KnobName::Preference, PREFERENCE).err());
     }
     Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use qfabric_energy::Model;
-    use qfabric_linux::testing::power::PowerTree;
-    use qfabric_types::{Nanos, Reservation, Share};
-
-    use super::*;
-    use crate::metrics::tests::application;
-
-    const CPUFREQ: &str = "devices/system/cpu/cpufreq/policy0";
-
-    /// An application whose thread has `budget` ms in every 10 ms.
-    fn app(id: u64, budget: u64) -> Application {
-        let reservation = Reservation::new(Nanos::from_millis(budget), Nanos::from_millis(10)).unwrap();
-        let thread = qfabric_types::api::ThreadStatus { tid: ThreadId(77), reservation: Some(reservation) };
-        let mut app = Application { threads: vec![thread], granted: reservation.share(), ..application(id) };
-        // No process has this id: its threads are none.
-        app.pid = i32::MAX;
-        app.quality.misses = 0;
-        app
-    }
-
-    fn saving(tree: &PowerTree, allowed: bool) -> Saving {
-        let (sys, root) = (tree.root().to_owned(), tree.root().to_owned());
-        let config = EnergyConfig { clocks: allowed, sys, root, ..EnergyConfig::default() };
-        let cpu = Model::shipped("x86-server").unwrap().cpu;
-        Saving::new(&config, cpu, 2, &tree.root().join("run"))
-    }
-
-    fn tree() -> (tempfile::TempDir, PowerTree) {
-        let folder = tempfile::tempdir().unwrap();
-        let tree = PowerTree::new(folder.path());
-        tree.clock("policy0", 3_000_000, (800_000, 3_000_000));
-        (folder, tree)
-    }
-
-    fn most(tree: &PowerTree) -> String {
-        tree.get(&format!("{CPUFREQ}/scaling_max_freq"))
-    }
-
-    #[test]
-    fn the_clock_is_the_lowest_that_all_reservations_need_and_comes_back() {
-        let (_folder, tree) = tree();
-        let mut saving = saving(&tree, true);
-        let other = app(2, 1);
-        let state = saving.begin(&app(1, 4), &[app(1, 4), other.clone()]);
-        assert_eq!((state.limited, state.clock_part), (true, 0.5));
-        assert_eq!(most(&tree), "1500000");
-        saving.follow(&[app(1, 8), other.clone()]);
-        assert_eq!(most(&tree), "1500000", "measured at half the clock, the jobs take twice as long");
-        let mut fixed = app(3, 8);
-        fixed.contract.fixed = Some(fixed.granted);
-        saving.follow(&[app(1, 8), fixed]);
-        assert_eq!(most(&tree), "3000000");
-        saving.follow(&[other]);
-        assert_eq!((most(&tree), saving.of(AppId(1))), ("3000000".to_owned(), None));
-    }
-
-    #[test]
-    fn a_killed_service_leaves_a_journal_that_restores_the_clock() {
-        let (_folder, tree) = tree();
-        tree.set(&format!("{CPUFREQ}/energy_performance_preference"), "performance");
-        let mut saving = saving(&tree, true);
-        saving.begin(&app(1, 4), &[app(1, 4)]);
-        assert_eq!(tree.get(&format!("{CPUFREQ}/energy_performance_preference")), "balance_power");
-        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_min_freq")), "1500000");
-        drop(saving);
-        let restored = power::restore(&tree.root().join("run")).unwrap();
-        assert_eq!((restored.settings, restored.failed.len()), (3, 0), "{restored:?}");
-        assert_eq!(tree.get(&format!("{CPUFREQ}/energy_performance_preference")), "performance");
-        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_min_freq")), "800000");
-        assert_eq!(most(&tree), "3000000");
-    }
-
-    #[test]
-    fn a_clock_that_another_program_owns_or_that_is_not_allowed_stays() {
-        let (_folder, tree) = tree();
-        let lack = |saving: &mut Saving| {
-            let state = saving.begin(&app(1, 4), &[app(1, 4)]);
-            assert!(!state.limited && state.missing[0].starts_with("the clocks stay"), "{state:?}");
-            state.missing[0].clone()
-        };
-        assert!(lack(&mut saving(&tree, false)).contains("clocks = true in [energy]"));
-        tree.set("run/tuned/tuned.pid", 812);
-        tree.set("proc/812/comm", "tuned");
-        assert!(lack(&mut saving(&tree, true)).contains("tuned manages the clocks"));
-        tree.remove("devices");
-        assert!(lack(&mut saving(&tree, true)).contains("no cpufreq"));
-        assert!(!tree.root().join("devices").exists());
-    }
-
-    #[test]
-    fn late_jobs_raise_the_clock_to_the_highest() {
-        let (_folder, tree) = tree();
-        let mut saving = saving(&tree, true);
-        saving.begin(&app(1, 4), &[app(1, 4)]);
-        let mut late = app(1, 4);
-        (late.quality.jobs, late.quality.misses) = (107, 20);
-        saving.follow(&[late.clone()]);
-        assert_eq!(most(&tree), "3000000");
-        late.quality.jobs = 207;
-        saving.follow(&[late]);
-        assert_eq!(most(&tree), "1500000");
-    }
-
-    #[test]
-    fn a_grant_without_a_reservation_counts() {
-        let mut waiting = app(1, 4);
-        waiting.threads.clear();
-        waiting.granted = Share::from_ppm(600_000);
-        assert_eq!(load(&[waiting.clone(), app(2, 1)], 2, 1.0), 0.6);
-        assert_eq!((load(&[waiting], 2, 0.5), load(&[], 2, 1.0)), (0.3, 0.0));
-    }
-
-    proptest! {
-        /// The reservation of an adaptive application is measured at the present clock.
-        #[test]
-        fn the_clock_of_a_constant_load_settles_and_suffices(load in 0.01..0.95f64, adaptive: bool) {
-            let mut part = 1.0;
-            let mut parts = Vec::new();
-            for _ in 0..6 {
-                let seen = if adaptive { load / part } else { load };
-                let scale = if adaptive { part } else { 1.0 };
-                part = next_part(part, seen * scale / USABLE, seen / USABLE);
-                parts.push(part);
-            }
-            prop_assert!(parts[2..].windows(2).all(|two| two[0] == two[1]), "{parts:?}");
-            prop_assert!(part >= load / USABLE - 1e-6, "{part} for {load}");
-        }
-    }
 }

@@ -32,6 +32,32 @@ proptest! {
     }
 }
 
+/// Sum of the gains as MIN-SEC is printed: a receiver that runs the transcoder itself counts +E_rcvr.
+fn printed_sum(gains: &Gains, place: Place) -> f64 {
+    match place {
+        Place::Sender => gains.teq_s + gains.teq_r,
+        Place::Receiver => gains.e_rcvr,
+    }
+}
+
+proptest! {
+    #[test]
+    fn each_printed_directive_is_that_of_brute_force_over_the_printed_numbers(gains in gains(), charges in (1.0..9.0f64, 1.0..9.0f64)) {
+        let batteries = [charges.0, charges.1].map(|charge_mah| Battery { charge_mah, ..FULL });
+        let of = |directive, rules| place(directive, &gains, batteries, rules);
+        let sum = |place| { let (sender, receiver) = gains.at(place); sender + receiver };
+        let chosen = of(Directive::MinSec, Rules::Printed);
+        let most = PLACES.map(|place| printed_sum(&gains, place)).into_iter().fold(f64::MIN, f64::max);
+        prop_assert_eq!(printed_sum(&gains, chosen), most);
+        prop_assert!(sum(chosen) <= sum(of(Directive::MinSec, Rules::Corrected)), "the printed rule never saves more");
+        for directive in [Directive::MaxSot, Directive::MaxRot] {
+            prop_assert_eq!(of(directive, Rules::Printed), of(directive, Rules::Corrected));
+        }
+        let spared = if charges.0 > charges.1 { Directive::MaxRot } else { Directive::MaxSot };
+        prop_assert_eq!(of(Directive::MaxAot, Rules::Printed), of(spared, Rules::Printed));
+    }
+}
+
 #[test]
 fn the_printed_rule_of_min_sec_wastes_energy() {
     let gains = Gains { teq_s: -0.005, teq_r: 0.002, e_rcvr: 0.020 };

@@ -106,6 +106,35 @@ fn a_full_queue_refuses_and_names_its_limit() {
     assert!(shaper.arrive(best_effort, 0).unwrap_err().to_string().contains("holds 2 packets"));
 }
 
+#[test]
+fn a_packet_that_is_not_ready_at_the_start_still_leaves_the_others_in_time() {
+    let mut shaper = shaper();
+    for (id, ready, deadline, transmission) in [(0, 170, 180, 10), (1, 0, 200, 50), (2, 0, 205, 50)] {
+        shaper.arrive(packet(id, ready * MS, deadline * MS, transmission * MS), 0).unwrap();
+    }
+    assert_eq!(shaper.next_wakeup(), Some(130 * MS));
+    assert_eq!(send(&mut shaper, 130 * MS).0, [(1, 130 * MS), (0, 180 * MS), (2, 190 * MS)]);
+    assert_eq!(shaper.late(), 0);
+}
+
+#[test]
+fn urgent_best_effort_stays_urgent_when_another_packet_arrives() {
+    let mut shaper = shaper();
+    let best_effort = Packet { stream: None, ..packet(9, 0, u64::MAX, MS) };
+    shaper.arrive(Packet { urgent: true, ..best_effort }, 10 * MS).unwrap();
+    shaper.arrive(packet(1, 0, 300 * MS, MS), 10 * MS).unwrap();
+    assert_eq!(shaper.next_wakeup(), Some(10 * MS));
+    assert_eq!(send(&mut shaper, 10 * MS).0, [(1, 10 * MS), (9, 11 * MS)]);
+    assert_eq!(shaper.next_wakeup(), None);
+}
+
+#[test]
+fn an_urgent_packet_that_is_not_ready_wakes_the_card_when_it_is() {
+    let mut shaper = shaper();
+    shaper.arrive(Packet { urgent: true, ..packet(0, 50 * MS, 300 * MS, MS) }, 0).unwrap();
+    assert_eq!(shaper.next_wakeup(), Some(50 * MS));
+}
+
 /// Whether all packets begin in time if they are sent back to back from `start` on, in some order.
 fn feasible(packets: &[Packet], start: u64) -> bool {
     fn orders(left: &[Packet], now: u64) -> bool {
@@ -119,6 +148,22 @@ fn feasible(packets: &[Packet], start: u64) -> bool {
     orders(packets, start)
 }
 
+/// Number of late packets if the card sends from `start` on, each time the first one that is ready, and waits if none is.
+fn lateness(sorted: &[Packet], start: u64) -> usize {
+    let (mut left, mut now, mut late) = (sorted.to_vec(), start, 0);
+    while !left.is_empty() {
+        match left.iter().position(|packet| packet.ready <= now) {
+            Some(at) => {
+                let packet = left.remove(at);
+                late += usize::from(now > packet.deadline);
+                now += packet.transmission;
+            }
+            None => now += 1,
+        }
+    }
+    late
+}
+
 fn packets(most_ready: u64) -> impl Strategy<Value = Vec<Packet>> {
     let one = (0..=most_ready, 0u64..60, 1u64..12);
     prop::collection::vec(one, 1..=5).prop_map(|all| {
@@ -130,37 +175,52 @@ fn packets(most_ready: u64) -> impl Strategy<Value = Vec<Packet>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// In the order of DWCS, t_w is the latest start at which all packets begin in time. If they are equally long, no
-    /// other order begins later.
+    /// If all packets are ready, t_w is the latest start at which they begin in time in the order of DWCS. If they are
+    /// equally long, no other order begins later.
     #[test]
     fn the_watchdog_is_the_latest_feasible_start(packets in packets(0), length in 1u64..12) {
         let mut sorted = packets;
         sorted.sort_by_key(|packet| packet.deadline);
-        let in_order = |start: &u64| begins(&sorted).all(|(packet, before)| start + before <= packet.deadline);
-        prop_assert_eq!(latest_start(&sorted), Some((0..=100).rev().find(in_order).unwrap_or(0)));
+        let in_order = |start: &u64| lateness(&sorted, *start) == 0;
+        let latest = (0..=100).rev().find(in_order);
+        latest.map_or(Ok(()), |latest| { prop_assert_eq!(latest_start(&sorted, 0, 0), Some(latest)); Ok(()) })?;
         sorted.iter_mut().for_each(|packet| packet.transmission = length);
-        let any_order = (0..=100).rev().find(|&start| feasible(&sorted, start));
-        prop_assert_eq!(latest_start(&sorted), Some(any_order.unwrap_or(0)));
+        if let Some(any_order) = (0..=100).rev().find(|&start| feasible(&sorted, start)) {
+            prop_assert_eq!(latest_start(&sorted, 0, 0), Some(any_order));
+        }
     }
 
-    /// With ready times, no packet of a burst begins before its ready time, and none that can be in time is late.
+    /// With ready times, t_w is the latest of all starts at which no packet is late, each tried; and if packets are late
+    /// at every start, no start has fewer.
     #[test]
-    fn a_burst_respects_ready_times_and_deadlines(packets in packets(30)) {
+    fn with_ready_times_the_watchdog_is_the_latest_start_without_a_late_packet(packets in packets(60)) {
+        let mut sorted = packets;
+        sorted.sort_by_key(|packet| packet.deadline);
+        let earliest = sorted.iter().map(|packet| packet.ready).min().unwrap();
+        let tried = (earliest..=200).map(|start| (lateness(&sorted, start), start));
+        let (fewest, _) = tried.clone().min().unwrap();
+        let chosen = latest_start(&sorted, earliest, 0).unwrap();
+        prop_assert_eq!(lateness(&sorted, chosen), fewest);
+        if fewest == 0 {
+            prop_assert_eq!(Some(chosen), tried.filter(|(late, _)| *late == 0).map(|(_, start)| start).max());
+        }
+    }
+
+    /// No packet begins before its ready time, and none is late if some start of the first burst allows that.
+    #[test]
+    fn a_burst_respects_ready_times_and_deadlines(packets in packets(60)) {
         let mut shaper = shaper();
         for &packet in &packets {
             shaper.arrive(packet, 0).unwrap();
         }
         let mut sorted = packets.clone();
         sorted.sort_by_key(|packet| packet.deadline);
-        let start = shaper.next_wakeup().unwrap();
-        prop_assert_eq!(start, latest_start(&sorted).unwrap());
-        let (sent, _) = send(&mut shaper, start);
-        for (id, begin) in sent {
-            let packet = packets[id as usize];
-            prop_assert!(begin >= packet.ready);
+        while let Some(start) = shaper.next_wakeup() {
+            for (id, begin) in send(&mut shaper, start).0 {
+                prop_assert!(begin >= packets[id as usize].ready);
+            }
         }
-        let in_time = begins(&sorted).all(|(packet, before)| start + before <= packet.deadline);
-        if in_time && packets.iter().all(|packet| packet.ready <= start) {
+        if (0..=200).any(|start| lateness(&sorted, start) == 0) {
             prop_assert_eq!(shaper.late(), 0);
         }
     }

@@ -3,6 +3,7 @@ use std::io::Write;
 use super::file::hold;
 use super::*;
 use crate::testing::Worker;
+use crate::testing::power::PowerTree;
 
 fn run_folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -299,12 +300,44 @@ fn a_switched_feature_stays_switched_when_the_journal_is_opened_again() {
 }
 
 fn tree_of_clocks(at: &Path) -> crate::testing::power::PowerTree {
-    let tree = crate::testing::power::PowerTree::new(at);
+    let tree = PowerTree::new(at);
     tree.clock("policy0", 900_000, (800_000, 3_600_000));
     tree
 }
 
 const MOST: &str = "devices/system/cpu/cpufreq/policy0/scaling_max_freq";
+
+/// The limit in the file before the first turn, and what the journal puts back.
+fn put_back(before: u64, cause: impl Fn(&PowerTree)) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = PowerTree::new(folder.path());
+    tree.clock("policy0", 1_000_000, (800_000, 3_600_000));
+    tree.set(MOST, before);
+    cause(&tree);
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let knob = crate::power::clocks(tree.root())[0].knob(crate::power::KnobName::MaxFrequency);
+    assert!(journal.turn(&knob, "1200000").unwrap());
+    assert_eq!(journal.turn_back(), Vec::<String>::new());
+    tree.get(MOST)
+}
+
+#[test]
+fn a_limit_by_heat_or_firmware_does_not_become_the_limit_of_the_user() {
+    let cooling = |kind: &'static str, state: u64| {
+        move |tree: &PowerTree| {
+            tree.set("class/thermal/cooling_device0/type", kind);
+            tree.set("class/thermal/cooling_device0/cur_state", state);
+        }
+    };
+    assert_eq!(put_back(2_000_000, |_| {}), "2000000", "the user's own limit");
+    assert_eq!(put_back(2_000_000, cooling("cpufreq-cpu0", 3)), "3600000");
+    assert_eq!(put_back(2_000_000, cooling("Processor", 3)), "3600000");
+    assert_eq!(put_back(2_000_000, cooling("cpufreq-cpu0", 0)), "2000000", "the device is idle");
+    assert_eq!(put_back(2_000_000, cooling("Fan", 1)), "2000000", "a fan limits no clock");
+    let firmware = |tree: &PowerTree| tree.set("devices/system/cpu/cpufreq/policy0/bios_limit", 2_000_000);
+    assert_eq!(put_back(2_000_000, firmware), "3600000");
+    assert_eq!(put_back(1_500_000, firmware), "1500000", "lower than the firmware's");
+}
 
 #[test]
 fn a_knob_returns_to_its_value_before_the_first_turn_also_after_a_rewrite() {

@@ -78,38 +78,67 @@ fn batteries(finder: &mut Finder) {
     }
     for name in batteries {
         let file = |file: &str| OpenFile::open(&folder.join(name).join(file)).ok();
+        let nominal_uv = || files::number(folder.join(name).join("voltage_min_design")).filter(|uv| *uv > 0);
         finder.found(Battery {
             name: name.clone(),
-            charge: file("capacity"),
+            status: file("status"),
+            percent: file("capacity"),
             power: file("power_now"),
             current: file("current_now"),
             voltage: file("voltage_now"),
+            energy: file("energy_now"),
+            charge: file("charge_now"),
+            nominal_uv: nominal_uv(),
         });
     }
 }
 
 struct Battery {
     name: String,
-    /// Percent.
-    charge: Option<OpenFile>,
+    /// `Discharging`, or another word while the mains feed the host.
+    status: Option<OpenFile>,
+    percent: Option<OpenFile>,
     /// µW.
     power: Option<OpenFile>,
     /// µA and µV, used if the battery does not report its power.
     current: Option<OpenFile>,
     voltage: Option<OpenFile>,
+    /// µWh that are stored.
+    energy: Option<OpenFile>,
+    /// µAh that are stored, and the nominal voltage in µV, used if the battery does not report its energy. The present
+    /// voltage falls under load, so the product would move without any charge that moved.
+    charge: Option<OpenFile>,
+    nominal_uv: Option<u64>,
+}
+
+impl Battery {
+    /// True unless the status says that the mains feed the host.
+    fn may_discharge(&self, scratch: &mut Scratch) -> bool {
+        let status = self.status.as_ref().and_then(|file| file.read(scratch)).unwrap_or_default().trim_ascii();
+        ![&b"Charging"[..], b"Full", b"Not charging"].contains(&status)
+    }
+}
+
+/// A product in millionths, such as µA × µV in µW.
+fn millionths(one: u64, other: u64) -> Option<u64> {
+    u64::try_from(u128::from(one) * u128::from(other) / 1_000_000).ok()
 }
 
 impl Meter for Battery {
     fn attributes(&self) -> Vec<Option<Attribute>> {
-        ["battery.*.charge", "battery.*.power"].iter().map(|metric| attribute(metric, &self.name)).collect()
+        let metrics = ["battery.*.charge", "battery.*.power", "battery.*.energy"];
+        metrics.iter().map(|metric| attribute(metric, &self.name)).collect()
     }
 
     fn look(&mut self, scratch: &mut Scratch, values: &mut [Option<i64>]) {
-        let mut number = |file: &Option<OpenFile>| file.as_ref()?.number(scratch);
-        values[0] = number(&self.charge).and_then(|percent| scaled(percent, 10_000));
-        let product = |(ua, uv): (u64, u64)| raw(u64::try_from(u128::from(ua) * u128::from(uv) / 1_000_000).ok()?);
-        let made = number(&self.current).zip(number(&self.voltage)).and_then(product);
-        values[1] = number(&self.power).and_then(raw).or(made);
+        let may_discharge = self.may_discharge(scratch);
+        let mut number = |file: &Option<OpenFile>| file.as_ref()?.magnitude(scratch);
+        values[0] = number(&self.percent).and_then(|percent| scaled(percent, 10_000));
+        let product = number(&self.current).zip(number(&self.voltage)).and_then(|(ua, uv)| millionths(ua, uv));
+        let power = number(&self.power).or(product);
+        values[1] = if may_discharge { power.and_then(raw) } else { Some(0) };
+        let charge = number(&self.charge).zip(self.nominal_uv).and_then(|(uah, uv)| millionths(uah, uv));
+        values[2] = number(&self.energy).or(charge).and_then(|uwh| scaled(uwh, 3_600));
     }
 }
 

@@ -77,6 +77,16 @@ impl OpenFile {
     pub(super) fn number(&self, scratch: &mut Scratch) -> Option<u64> {
         words(self.read(scratch)?).next().and_then(number)
     }
+
+    /// As [`OpenFile::number`], without its sign.
+    pub(super) fn magnitude(&self, scratch: &mut Scratch) -> Option<u64> {
+        words(self.read(scratch)?).next().and_then(magnitude)
+    }
+}
+
+/// The number without its sign. Some drivers report currents and powers of discharge as negative numbers.
+pub(super) fn magnitude(word: &[u8]) -> Option<u64> {
+    number(word.strip_prefix(b"-").unwrap_or(word))
 }
 
 /// The lines of a text that are not empty.

@@ -10,6 +10,8 @@ use super::{entries, number, text};
 use crate::files;
 
 const FOLDER: &str = "devices/system/cpu/cpufreq";
+/// Step of a clock whose driver lists no frequencies, kHz: the bus clock of x86 processors, which they round to.
+const STEP: u64 = 100_000;
 
 /// A file of a clock that this program may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,6 +66,40 @@ impl Knob {
         text(&self.path()).ok()
     }
 
+    /// The value to put back later, if the file holds `now` before the first turn.
+    ///
+    /// `scaling_max_freq` shows the lowest of all limits: that of the user, those of the thermal driver and of the
+    /// firmware. A limit of the others that became the user's would stay after the heat. So a value that one of them
+    /// may explain stands for no limit of the user, which is the highest frequency of the hardware.
+    pub(crate) fn former(&self, now: String) -> String {
+        if self.name != KnobName::MaxFrequency || !(self.is_capped_by_heat() || self.is_limit_of_firmware(&now)) {
+            return now;
+        }
+        self.of_policy("cpuinfo_max_freq").map_or(now, |most| most.to_string())
+    }
+
+    /// True if a cooling device of CPUs is in use. They are not told apart by CPU: in doubt no limit becomes the user's.
+    fn is_capped_by_heat(&self) -> bool {
+        let folder = self.sys.join("class/thermal");
+        let slows_cpus = |name: &String| {
+            let kind = text(&folder.join(name).join("type")).unwrap_or_default().to_ascii_lowercase();
+            kind.contains("cpufreq") || kind.contains("processor")
+        };
+        let is_used = |name: &String| number(&folder.join(name).join("cur_state")).is_ok_and(|state| state > 0);
+        let devices = entries(&folder).into_iter().filter(|name| name.starts_with("cooling_device"));
+        devices.filter(slows_cpus).any(|name| is_used(&name))
+    }
+
+    /// True if the firmware limits this clock to the value (`_PPC`).
+    fn is_limit_of_firmware(&self, now: &str) -> bool {
+        let limit = self.of_policy("bios_limit");
+        limit.is_some_and(|khz| now.parse() == Ok(khz)) && limit < self.of_policy("cpuinfo_max_freq")
+    }
+
+    fn of_policy(&self, file: &str) -> Option<u64> {
+        number(&self.sys.join(FOLDER).join(&self.policy).join(file)).ok()
+    }
+
     /// Writes the file without recording its former value; [`crate::journal::Journal::turn`] records it.
     pub(crate) fn write(&self, value: &str) -> io::Result<()> {
         files::write(self.path(), value).map_err(|error| io::Error::new(error.kind(), format!("{self}: {error}")))
@@ -86,9 +122,22 @@ pub struct Clock {
     policy: String,
     /// The range of the hardware.
     pub range: (u64, u64),
+    /// The frequencies of the driver, rising; empty if it takes any of the range.
+    steps: Vec<u64>,
 }
 
 impl Clock {
+    /// The lowest frequency that is at least this part of the highest one, in kHz. A driver that takes any frequency
+    /// gets a multiple of [`STEP`].
+    pub fn at_least(&self, part: f64) -> u64 {
+        let (least, most) = self.range;
+        let khz = ((part * most as f64 - 1e-3).ceil() as u64).clamp(least, most);
+        match self.steps.is_empty() {
+            true => khz.next_multiple_of(STEP).min(most),
+            false => self.steps.iter().copied().find(|step| *step >= khz).unwrap_or(most),
+        }
+    }
+
     pub fn knob(&self, name: KnobName) -> Knob {
         Knob { sys: self.sys.clone(), policy: self.policy.clone(), name }
     }
@@ -100,7 +149,12 @@ pub fn clocks(sys: &Path) -> Vec<Clock> {
     let clock = |policy: String| {
         let khz = |file: &str| number(&folder.join(&policy).join(file)).ok();
         let range = (khz("cpuinfo_min_freq")?, khz("cpuinfo_max_freq")?);
-        (0 < range.0 && range.0 <= range.1).then(|| Clock { sys: sys.to_owned(), policy, range })
+        let is_possible = |khz: &u64| (range.0..=range.1).contains(khz);
+        let listed = text(&folder.join(&policy).join("scaling_available_frequencies")).unwrap_or_default();
+        let mut steps: Vec<u64> = listed.split_whitespace().filter_map(|khz| khz.parse().ok()).collect();
+        steps.retain(is_possible);
+        steps.sort_unstable();
+        (0 < range.0 && range.0 <= range.1).then(|| Clock { sys: sys.to_owned(), policy, range, steps })
     };
     entries(&folder).into_iter().filter(|name| name.starts_with("policy")).filter_map(clock).collect()
 }

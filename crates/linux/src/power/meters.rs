@@ -12,7 +12,7 @@ use super::sensor::{self, Input, Sensor};
 /// Largest number of meters that are read.
 const MOST: usize = 64;
 
-/// The meters that were found when this value was made.
+/// The meters that were found when this value was made, or at a [`Meters::rescan`].
 #[derive(Debug, Default)]
 pub struct Meters(Vec<Meter>);
 
@@ -76,6 +76,16 @@ impl Meters {
         let batteries = battery::batteries(sys).into_iter();
         let batteries = batteries.map(|(name, it)| Meter::new(name, EnergySource::Battery, false, Device::Battery(it)));
         Meters(batteries.chain(zones).chain(inputs).take(MOST).collect())
+    }
+
+    /// Adds the meters that appeared since the last search, such as a battery that was put in. A meter that is gone stays,
+    /// with its sum and the fault that says so, and counts again when it returns.
+    pub fn rescan(&mut self, sys: &Path) {
+        let is_known =
+            |meter: &Meter| self.0.iter().any(|known| known.name == meter.name && known.source == meter.source);
+        let appeared: Vec<Meter> = Meters::find(sys).0.into_iter().filter(|meter| !is_known(meter)).collect();
+        self.0.extend(appeared);
+        self.0.truncate(MOST);
     }
 
     pub fn is_empty(&self) -> bool {

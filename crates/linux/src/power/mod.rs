@@ -37,7 +37,7 @@ mod tests;
 
 pub use clamp::{FULL, clamp_of, has_clamps, set_clamp};
 pub use clocks::{Clock, Knob, KnobName, clocks};
-pub use load::{Traffic, busy_time, clock_fraction, traffic};
+pub use load::{MeanClock, Traffic, busy_time, traffic};
 pub use manager::{PowerManager, power_manager};
 pub use meters::{Meters, Reading};
 

@@ -37,7 +37,7 @@ fn a_host_without_meters_has_none() {
     let (_folder, tree) = tree();
     assert!(Meters::find(tree.root()).is_empty());
     assert!(Meters::find(Path::new("/nowhere")).look(after(1)).is_empty());
-    assert_eq!((clock_fraction(tree.root()), traffic(tree.root())), (None, None));
+    assert_eq!((MeanClock::default().take(tree.root()), traffic(tree.root())), (None, None));
 }
 
 #[test]
@@ -119,6 +119,24 @@ fn a_power_sensor_is_integrated_and_an_energy_counter_of_the_same_number_counts_
 }
 
 #[test]
+fn a_meter_that_appears_is_found_again_and_the_others_continue() {
+    let (_folder, tree) = tree();
+    tree.zone("intel-rapl:0", "package-0", 100, None);
+    let mut meters = Meters::find(tree.root());
+    meters.look(after(1));
+    tree.battery("BAT0", "Discharging", 40_000_000);
+    tree.zone("intel-rapl:0", "package-0", 300, None);
+    meters.rescan(tree.root());
+    let readings = meters.look(after(2));
+    let names: Vec<&str> = readings.iter().map(|reading| reading.name.as_str()).collect();
+    assert_eq!(names, ["package-0-0", "BAT0"]);
+    assert_eq!((readings[0].step, readings[1].step), (Some(Energy::new(200e-6, RAPL)), None));
+    tree.remove("class/power_supply/BAT0");
+    meters.rescan(tree.root());
+    assert_eq!(code(&meters.look(after(3))[1]).as_deref(), Some("meter_unreadable"));
+}
+
+#[test]
 fn a_battery_counts_only_while_it_discharges() {
     let (_folder, tree) = tree();
     tree.battery("BAT0", "Discharging", 40_000_000);
@@ -183,9 +201,39 @@ fn the_clock_is_the_mean_over_all_policies() {
     let (_folder, tree) = tree();
     tree.clock("policy0", 1_000_000, (500_000, 2_000_000));
     tree.clock("policy4", 3_000_000, (500_000, 3_000_000));
-    assert_eq!(clock_fraction(tree.root()), Some(0.75));
+    let mut clock = MeanClock::default();
+    assert_eq!(clock.take(tree.root()), Some(0.75));
     tree.set("devices/system/cpu/cpufreq/policy4/scaling_cur_freq", "<unknown>");
-    assert_eq!(clock_fraction(tree.root()), Some(0.5));
+    assert_eq!(clock.take(tree.root()), Some(0.5));
+}
+
+#[test]
+fn where_the_kernel_counts_time_at_each_frequency_the_clock_is_its_mean_and_not_a_sample() {
+    let (_folder, tree) = tree();
+    tree.clock("policy0", 2_000_000, (500_000, 2_000_000));
+    let counts = |low: u64, high: u64| {
+        let text = format!("500000 {low}\n2000000 {high}");
+        tree.set("devices/system/cpu/cpufreq/policy0/stats/time_in_state", text);
+    };
+    let mut clock = MeanClock::default();
+    counts(1_000, 50);
+    assert_eq!(clock.take(tree.root()), Some(1.0), "the first reading has no time yet");
+    counts(1_300, 150);
+    // 300 ticks at 0.5 GHz and 100 at 2 GHz: 0.875 GHz.
+    assert_eq!(clock.take(tree.root()), Some(0.4375));
+    counts(0, 0);
+    assert_eq!(clock.take(tree.root()), Some(1.0), "the counters were reset");
+}
+
+#[test]
+fn a_clock_takes_the_next_frequency_of_its_driver() {
+    let (_folder, tree) = tree();
+    tree.clock("policy0", 1_000_000, (800_000, 3_600_000));
+    let least = |part| clocks(tree.root())[0].at_least(part);
+    assert_eq!([0.1, 0.5, 0.51, 1.0].map(least), [800_000, 1_800_000, 1_900_000, 3_600_000]);
+    let listed = "3600000 2400000 1200000 9900000 garbage 800000";
+    tree.set("devices/system/cpu/cpufreq/policy0/scaling_available_frequencies", listed);
+    assert_eq!([0.1, 0.25, 0.5, 0.9].map(least), [800_000, 1_200_000, 2_400_000, 3_600_000]);
 }
 
 #[test]

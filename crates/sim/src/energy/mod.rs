@@ -1,7 +1,8 @@
 //! The figures of chapters 6 and 7 of the thesis (000): one device, a ladder of techniques, joules by a model.
 //!
-//! Every scenario prints the whole ladder, so that no technique is compared with a weak rival alone. The phases of the
-//! streams come from a seed; a seed repeats a run.
+//! `fig61`, `fig69`, `fig69-double`, `fig73` and `fig73-load` print the whole ladder, so that no technique is compared with a
+//! weak rival alone. The other scenarios show one technique, as their figures do: `fig53` bursts and timeouts of the card
+//! at the highest clock, `fig54` clocks without the card. The phases of the streams come from a seed; a seed repeats a run.
 
 mod chart;
 mod checkpoints;

@@ -151,10 +151,15 @@ fn figure_61(mut report: Report, model: &Model) -> Result<Report, BadTask> {
     let doze = usage(Techniques { card: AT_ONCE, ..Techniques::NONE })?;
     let expected = [clock.energy, doze.energy, nothing.energy];
     report.add("nothing", 0.0, &nothing);
+    report.add("default kernel policy", 0.0, &usage(DEFAULT_KERNEL)?);
     report.add("clock alone", 0.0, &clock);
     report.add("doze alone", 0.0, &doze);
+    report.add("bursts alone", 0.0, &usage(Techniques { card: AT_ONCE, shapes: true, ..Techniques::NONE })?);
     report.add("both, expected: sum of the savings", 0.0, &Usage::of(sum_of_savings(expected)));
     report.add("both, actual", 0.0, &usage(UNCOORDINATED.without_bursts())?);
+    let timeout = Techniques { card: DEFAULT_CARD, ..UNCOORDINATED };
+    report.add("all uncoordinated, 100 ms timeout", 0.0, &usage(timeout)?);
+    report.add("all uncoordinated, immediate doze", 0.0, &usage(UNCOORDINATED)?);
     report.add("coordinated (thesis)", 0.0, &usage(THESIS.without_bursts())?);
     report.add("coordinated (ours)", 0.0, &usage(OURS.without_bursts())?);
     Ok(report)

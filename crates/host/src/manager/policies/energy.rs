@@ -55,6 +55,8 @@ const MOST_J: f64 = 1e6;
 pub struct EnergyTerms {
     /// The goal; `None`: this host only shares the state of its battery.
     pub directive: Option<Directive>,
+    /// Whether the rules of the directives are the corrected or the printed ones.
+    pub rules: Rules,
     pub battery: BatteryTerms,
     /// Energies of one image until an application reports them, in joules.
     pub gains: Option<Gains>,
@@ -169,7 +171,7 @@ impl TranscoderPlace {
         let weakest = self.weakest(view.now).map(|(host, state)| (host.clone(), state));
         let in_force = self.in_force(directive, &own, weakest.as_ref().map(|(_, state)| *state));
         let other = weakest.as_ref().map_or(BatteryState::MAINS, |(_, state)| *state);
-        let chosen = place(in_force, &gains, [own.battery(), other.battery()], Rules::Corrected);
+        let chosen = place(in_force, &gains, [own.battery(), other.battery()], self.terms.rules);
         let doubtful = self.doubtful(view.now);
         let before = self.decided.as_ref();
         let has_moved = before.is_none_or(|before| before.place != chosen);
@@ -177,7 +179,7 @@ impl TranscoderPlace {
             return;
         }
         if has_moved || before.is_some_and(|before| before.doubtful != doubtful) {
-            let cause = cause((directive, in_force), &gains, (&own, weakest.as_ref()), &doubtful);
+            let cause = cause((directive, in_force, self.terms.rules), &gains, (&own, weakest.as_ref()), &doubtful);
             let decision = format!("transcoders run at {}", host_of(chosen));
             self.reasons = Some(Reasons { cause, decision, ..Reasons::default() });
         }
@@ -256,7 +258,7 @@ fn host_of(place: Place) -> &'static str {
 }
 
 fn cause(
-    (directive, in_force): (Directive, Directive),
+    (directive, in_force, rules): (Directive, Directive, Rules),
     gains: &Gains,
     (own, weakest): (&BatteryState, Option<&(Name, BatteryState)>),
     doubtful: &[Name],
@@ -265,6 +267,9 @@ fn cause(
     let mut text = directive.to_string();
     if in_force != directive {
         text += &format!(" (as {in_force})");
+    }
+    if rules == Rules::Printed {
+        text += " by the printed rules";
     }
     let Gains { teq_s, teq_r, e_rcvr } = *gains;
     text += &format!(": per image, sender {}, receivers {}, or they spend {}", mj(teq_s), mj(teq_r), mj(e_rcvr));

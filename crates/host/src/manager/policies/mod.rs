@@ -31,7 +31,7 @@ pub use qfabric_control::adapt::tokens::Terms as TokenTerms;
 pub use qfabric_control::integrated::{ShareTerms, Terms as IntegratedTerms};
 pub use qfabric_control::ladder::{Dimension, InvalidLadder, Ladder, Terms as LadderTerms};
 
-pub use qfabric_energy::{Directive, Gains};
+pub use qfabric_energy::{Directive, Gains, Rules};
 
 pub use adapt::{Adapt, DECODED, GENERATED, LEVEL, SHOWN};
 pub use balance::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST};

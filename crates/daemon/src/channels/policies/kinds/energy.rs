@@ -1,5 +1,7 @@
 use qfabric_host::manager::Controller;
-use qfabric_host::manager::policies::{BatteryTerms, Directive, EnergyTerms, Gains, PLACE_LEVEL, TranscoderPlace};
+use qfabric_host::manager::policies::{
+    BatteryTerms, Directive, EnergyTerms, Gains, PLACE_LEVEL, Rules, TranscoderPlace,
+};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{EnergyDirective, EnergyPolicy, ImageGains};
 use qfabric_types::channel::Name;
@@ -31,7 +33,8 @@ impl Runs for EnergyPolicy {
             EnergyDirective::MinSec => Directive::MinSec,
         });
         let floor = f64::from(self.floor) / 100.0;
-        let terms = EnergyTerms { directive, battery, gains, period: self.period_ns, floor };
+        let rules = if self.printed { Rules::Printed } else { Rules::Corrected };
+        let terms = EnergyTerms { directive, rules, battery, gains, period: self.period_ns, floor };
         Ok(Box::new(TranscoderPlace::new(&quality(&self.channel), terms, now)))
     }
 

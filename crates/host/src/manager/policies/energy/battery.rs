@@ -140,14 +140,30 @@ pub struct BatteryTerms {
     pub supply: Option<String>,
 }
 
+/// A stored energy that was read longer ago is no longer measured: the battery may be gone.
+const MEASURED: Nanos = Nanos::from_millis(180_000);
+
 /// The battery of this host. Without a meter it loses its drain, by the model «power × time».
 #[derive(Debug)]
 pub(super) struct OwnBattery {
     state: BatteryState,
     at: Instant,
-    /// Attributes of the monitor: charge and power.
-    charge: Option<AttributeId>,
-    power: Option<AttributeId>,
+    /// The last reading of a stored energy.
+    measured: Option<Instant>,
+    /// The last charge that was read, in parts of the whole.
+    part: Option<f64>,
+    /// The battery reports its energy, so its charge in per cent does not count.
+    has_energy: bool,
+    /// Attributes of the monitor.
+    supply: Option<Supply>,
+}
+
+/// Attributes of a battery that the monitor reads.
+#[derive(Clone, Copy, Debug)]
+struct Supply {
+    charge: AttributeId,
+    energy: AttributeId,
+    power: AttributeId,
 }
 
 impl OwnBattery {
@@ -158,40 +174,73 @@ impl OwnBattery {
             let source = EnergySource::Model;
             BatteryState { left_mj: capacity_mj, capacity_mj, drain_uw, is_on_mains: false, source }
         };
-        let of = |what: &str| terms.supply.as_ref().map(|name| AttributeId::of(&format!("battery.{name}.{what}")));
+        let supply = terms.supply.as_ref().map(|name| {
+            let of = |what: &str| AttributeId::of(&format!("battery.{name}.{what}"));
+            Supply { charge: of("charge"), energy: of("energy"), power: of("power") }
+        });
         let state = terms.joules.map_or(BatteryState::MAINS, full);
-        OwnBattery { state, at: now, charge: of("charge"), power: of("power") }
+        OwnBattery { state, at: now, measured: None, part: None, has_energy: false, supply }
     }
 
     /// Attributes whose readings it follows.
     pub(super) fn attributes(&self) -> Vec<AttributeId> {
         let fixed = [BATTERY, BATTERY_POWER].map(AttributeId::of);
-        fixed.into_iter().chain(self.charge).chain(self.power).collect()
+        let supply = self.supply.map(|Supply { charge, energy, power }| [charge, energy, power]);
+        fixed.into_iter().chain(supply.into_iter().flatten()).collect()
     }
 
     /// The state at `now`.
     pub(super) fn state(&self, now: Instant) -> BatteryState {
-        let used_mj = self.state.drain_uw as f64 / 1e3 * now.since(self.at).as_secs_f64();
-        BatteryState { left_mj: self.state.left_mj.saturating_sub(used_mj as u64), ..self.state }
+        let drain_uw = if self.state.is_on_mains { 0 } else { self.state.drain_uw };
+        let used_mj = drain_uw as f64 / 1e3 * now.since(self.at).as_secs_f64();
+        let is_measured = self.measured.is_some_and(|at| now.since(at) <= MEASURED);
+        let source = if is_measured { EnergySource::Battery } else { EnergySource::Model };
+        BatteryState { left_mj: self.state.left_mj.saturating_sub(used_mj as u64), source, ..self.state }
     }
 
     /// A meter of this host was read. Returns whether the reading is about the battery.
     pub(super) fn on_reading(&mut self, attribute: AttributeId, value: i64, now: Instant) -> bool {
         let value_u = value.max(0).unsigned_abs();
         let before = self.state(now);
-        let metered = BatteryState { source: EnergySource::Battery, is_on_mains: false, ..before };
+        let is = |of: fn(Supply) -> AttributeId| self.supply.map(of) == Some(attribute);
         if attribute == AttributeId::of(BATTERY) {
             let left_mj = (value_u / 1_000).min(MOST_MJ);
-            self.state = BatteryState { left_mj, capacity_mj: before.capacity_mj.max(left_mj).max(1), ..metered };
-        } else if Some(attribute) == self.charge {
+            let capacity_mj = before.capacity_mj.max(left_mj).max(1);
+            self.store(BatteryState { left_mj, capacity_mj, is_on_mains: false, ..before }, now);
+        } else if is(|supply| supply.energy) {
+            self.has_energy = true;
+            self.store(self.with_energy((value_u / 1_000).min(MOST_MJ), before), now);
+        } else if is(|supply| supply.charge) {
             let part = value_u.min(1_000_000) as f64 / 1e6;
-            self.state = BatteryState { left_mj: (before.capacity_mj as f64 * part) as u64, ..metered };
-        } else if attribute == AttributeId::of(BATTERY_POWER) || Some(attribute) == self.power {
+            self.part = Some(part);
+            if self.has_energy {
+                self.state = before;
+            } else {
+                let left_mj = (before.capacity_mj as f64 * part) as u64;
+                self.store(BatteryState { left_mj, ..before }, now);
+            }
+        } else if is(|supply| supply.power) {
+            // The monitor reports zero while the mains feed the host. The drain of before counts when they end.
+            let drain_uw = if value_u == 0 { before.drain_uw } else { value_u.min(MOST_UW) };
+            self.state = BatteryState { drain_uw, is_on_mains: value_u == 0, ..before };
+        } else if attribute == AttributeId::of(BATTERY_POWER) {
             self.state = BatteryState { drain_uw: value_u.min(MOST_UW), ..before };
         } else {
             return false;
         }
         self.at = now;
         true
+    }
+
+    /// With a charge in per cent, the capacity is measured, too. Close to empty the per cent are too coarse.
+    fn with_energy(&self, left_mj: u64, before: BatteryState) -> BatteryState {
+        let measured = self.part.filter(|part| *part >= 0.05).map(|part| (left_mj as f64 / part) as u64);
+        let capacity_mj = measured.unwrap_or(before.capacity_mj).max(left_mj).clamp(1, MOST_MJ);
+        BatteryState { left_mj, capacity_mj, ..before }
+    }
+
+    fn store(&mut self, state: BatteryState, now: Instant) {
+        self.state = state;
+        self.measured = Some(now);
     }
 }

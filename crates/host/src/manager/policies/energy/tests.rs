@@ -1,6 +1,7 @@
 //! Two hosts whose batteries really empty, hosts that lie, and reports that are impossible.
 
 use proptest::prelude::*;
+use qfabric_energy::EnergySource;
 use qfabric_types::monitor::{Cause, Unit};
 
 use super::super::super::{Effect, Input, Manager, Output};
@@ -19,7 +20,7 @@ fn video() -> ChannelId {
 
 fn terms(directive: Option<Directive>, joules: f64) -> EnergyTerms {
     let battery = BatteryTerms { joules: Some(joules), drain_w: 1.0, supply: None };
-    EnergyTerms { directive, battery, gains: Some(GAINS), period: PERIOD, floor: 0.1 }
+    EnergyTerms { directive, rules: Rules::Corrected, battery, gains: Some(GAINS), period: PERIOD, floor: 0.1 }
 }
 
 /// A host with the policy, whose battery loses what the simulation takes.
@@ -103,6 +104,64 @@ fn under_max_aot_both_hosts_empty_together_and_no_directive_keeps_the_applicatio
         assert!(aot[0].min(aot[1]) >= other[0].min(other[1]), "{other:?}, max-aot: {aot:?}");
         assert!(sot[0] >= other[0] && rot[1] >= other[1], "{other:?}, {sot:?}, {rot:?}");
     }
+}
+
+#[test]
+fn the_printed_rules_can_be_chosen_and_the_explanation_names_them() {
+    let gains = Gains { teq_s: -0.005, teq_r: 0.002, e_rcvr: 0.020 };
+    let decided = |rules| {
+        let terms = EnergyTerms { rules, gains: Some(gains), ..terms(Some(Directive::MinSec), 20_000.0) };
+        let mut sender = TranscoderPlace::new(&video(), terms, Instant::ZERO);
+        let (host, readings) = (name("a"), super::super::super::Readings::new(1));
+        let view = View { host: &host, now: second(0), readings: &readings };
+        sender.reported(&name("b"), &report(18_000_000, view.now), &view, &mut Vec::new());
+        (sender.place(), sender.explanation().unwrap().cause)
+    };
+    let (corrected, printed) = (decided(Rules::Corrected), decided(Rules::Printed));
+    assert_eq!((corrected.0, printed.0), (Some(Place::Sender), Some(Place::Receiver)));
+    assert!(printed.1.contains("by the printed rules") && !corrected.1.contains("printed"), "{printed:?}");
+}
+
+fn with_supply() -> battery::OwnBattery {
+    let terms = BatteryTerms { joules: Some(20_000.0), drain_w: 1.0, supply: Some("BAT0".into()) };
+    battery::OwnBattery::new(&terms, Instant::ZERO)
+}
+
+fn reads(battery: &mut battery::OwnBattery, what: &str, value: i64, at: u64) -> BatteryState {
+    assert!(battery.on_reading(AttributeId::of(&format!("battery.BAT0.{what}")), value, second(at)));
+    battery.state(second(at))
+}
+
+#[test]
+fn a_host_that_charges_is_on_mains_and_does_not_come_to_empty() {
+    let mut battery = with_supply();
+    reads(&mut battery, "power", 2_000_000, 0);
+    assert_eq!(battery.state(second(100)).left_mj, 19_800_000);
+    reads(&mut battery, "power", 0, 100);
+    let charging = reads(&mut battery, "charge", 990_000, 100);
+    assert!(charging.is_on_mains, "{charging:?}");
+    assert_eq!(battery.state(second(1_000)).left_mj, charging.left_mj);
+    let unplugged = reads(&mut battery, "power", 3_000_000, 1_000);
+    assert_eq!((unplugged.is_on_mains, unplugged.drain_uw), (false, 3_000_000));
+}
+
+#[test]
+fn an_absolute_energy_counts_before_per_cent_of_a_typed_capacity() {
+    let mut battery = with_supply();
+    assert_eq!(reads(&mut battery, "charge", 500_000, 0).left_mj, 10_000_000);
+    let state = reads(&mut battery, "energy", 60_000_000_000, 1);
+    assert_eq!((state.left_mj, state.capacity_mj), (60_000_000, 120_000_000));
+    assert_eq!(reads(&mut battery, "charge", 490_000, 2).left_mj, 60_000_000 - 1_000);
+}
+
+#[test]
+fn a_battery_that_is_no_longer_read_is_no_longer_measured() {
+    let mut battery = with_supply();
+    assert_eq!(battery.state(second(0)).source, EnergySource::Model);
+    assert_eq!(reads(&mut battery, "energy", 9_000_000_000, 1).source, EnergySource::Battery);
+    assert_eq!(battery.state(second(100)).source, EnergySource::Battery);
+    assert_eq!(battery.state(second(182)).source, EnergySource::Model);
+    assert_eq!(reads(&mut battery, "energy", 8_000_000_000, 200).source, EnergySource::Battery);
 }
 
 fn report(left_mj: i64, at: Instant) -> QualityEvent {

@@ -55,6 +55,10 @@ pub struct EnergyPolicy {
     #[serde(default = "floor")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PERCENT", default_value_t = 10))]
     pub floor: u8,
+    /// Decide by the rules as 000 prints them: min-sec and max-aot contradict their own text there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "cli", arg(long, requires = "directive"))]
+    pub printed: bool,
     /// The channel.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
@@ -166,7 +170,10 @@ impl PolicyKind for EnergyPolicy {
 impl fmt::Display for EnergyPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.directive {
-            Some(directive) => write!(f, "{} decides where transcoders run", directive.name())?,
+            Some(directive) => {
+                let rules = if self.printed { " as printed" } else { "" };
+                write!(f, "{}{rules} decides where transcoders run", directive.name())?;
+            }
             None => f.write_str("shares the state of the battery")?,
         }
         match self.battery {

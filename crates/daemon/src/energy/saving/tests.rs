@@ -1,0 +1,216 @@
+//! The clock of applications that save energy, on trees of files.
+
+use proptest::prelude::*;
+use qfabric_energy::Model;
+use qfabric_linux::testing::power::PowerTree;
+use qfabric_types::{Nanos, Reservation, Share};
+
+use super::*;
+use crate::metrics::tests::application;
+
+const CPUFREQ: &str = "devices/system/cpu/cpufreq/policy0";
+
+/// An application whose thread has `budget` ms in every 10 ms.
+fn app(id: u64, budget: u64) -> Application {
+    let reservation = Reservation::new(Nanos::from_millis(budget), Nanos::from_millis(10)).unwrap();
+    let thread = qfabric_types::api::ThreadStatus { tid: ThreadId(77), reservation: Some(reservation) };
+    let mut app = Application { threads: vec![thread], granted: reservation.share(), ..application(id) };
+    // No process has this id: its threads are none.
+    app.pid = i32::MAX;
+    app.quality.misses = 0;
+    app
+}
+
+fn saving(tree: &PowerTree, allowed: bool) -> Saving {
+    let (sys, root) = (tree.root().to_owned(), tree.root().to_owned());
+    let config = EnergyConfig { clocks: allowed, sys, root, ..EnergyConfig::default() };
+    let cpu = Model::shipped("x86-server").unwrap().cpu;
+    Saving::new(&config, cpu, 2, &tree.root().join("run"))
+}
+
+fn tree() -> (tempfile::TempDir, PowerTree) {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = PowerTree::new(folder.path());
+    tree.clock("policy0", 3_000_000, (800_000, 3_000_000));
+    (folder, tree)
+}
+
+fn most(tree: &PowerTree) -> String {
+    tree.get(&format!("{CPUFREQ}/scaling_max_freq"))
+}
+
+#[test]
+fn the_clock_is_the_lowest_that_all_reservations_need_and_comes_back() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, true);
+    let other = app(2, 1);
+    let state = saving.begin(&app(1, 4), &[app(1, 4), other.clone()]);
+    // 0.4 CPU / 0.95 of 3 GHz are 1.26 GHz.
+    assert_eq!((state.limited, state.clock_part), (true, 1.3 / 3.0));
+    assert_eq!(most(&tree), "1300000");
+    saving.look(&[app(1, 4), other.clone()]);
+    saving.look(&[app(1, 8), other.clone()]);
+    assert_eq!(most(&tree), "1300000", "measured at less than half the clock, the jobs take twice as long");
+    let mut fixed = app(3, 8);
+    fixed.contract.fixed = Some(fixed.granted);
+    saving.follow(&[app(1, 8), fixed]);
+    assert_eq!(most(&tree), "2600000");
+    saving.follow(&[other]);
+    assert_eq!((most(&tree), saving.of(AppId(1))), ("3000000".to_owned(), None));
+}
+
+#[test]
+fn a_killed_service_leaves_a_journal_that_restores_the_clock() {
+    let (_folder, tree) = tree();
+    tree.set(&format!("{CPUFREQ}/energy_performance_preference"), "performance");
+    let mut saving = saving(&tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!(tree.get(&format!("{CPUFREQ}/energy_performance_preference")), "balance_power");
+    assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_min_freq")), "1300000");
+    drop(saving);
+    let restored = power::restore(&tree.root().join("run")).unwrap();
+    assert_eq!((restored.settings, restored.failed.len()), (3, 0), "{restored:?}");
+    assert_eq!(tree.get(&format!("{CPUFREQ}/energy_performance_preference")), "performance");
+    assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_min_freq")), "800000");
+    assert_eq!(most(&tree), "3000000");
+}
+
+#[test]
+fn a_clock_that_another_program_owns_or_that_is_not_allowed_stays() {
+    let (_folder, tree) = tree();
+    let lack = |saving: &mut Saving| {
+        let state = saving.begin(&app(1, 4), &[app(1, 4)]);
+        assert!(!state.limited && state.missing[0].starts_with("the clocks stay"), "{state:?}");
+        state.missing[0].clone()
+    };
+    assert!(lack(&mut saving(&tree, false)).contains("clocks = true in [energy]"));
+    tree.set("run/tuned/tuned.pid", 812);
+    tree.set("proc/812/comm", "tuned");
+    assert!(lack(&mut saving(&tree, true)).contains("tuned manages the clocks"));
+    tree.remove("devices");
+    assert!(lack(&mut saving(&tree, true)).contains("no cpufreq"));
+    assert!(!tree.root().join("devices").exists());
+}
+
+/// `app` after `late` of `jobs` jobs.
+fn after(mut app: Application, jobs: u64, late: u64) -> Application {
+    (app.quality.jobs, app.quality.misses) = (jobs, late);
+    app
+}
+
+/// The limit in MHz after each look with these numbers of late jobs, of 100 jobs each.
+fn limits(tree: &PowerTree, saving: &mut Saving, late: &[u64]) -> Vec<u64> {
+    let mut sum = 0;
+    let looks = late.iter().enumerate().map(|(at, late)| {
+        sum += late;
+        saving.look(&[after(app(1, 4), 100 * (at as u64 + 1), sum)]);
+        most(tree).parse::<u64>().unwrap() / 1_000
+    });
+    looks.collect()
+}
+
+#[test]
+fn late_jobs_hold_the_highest_clock_and_let_it_down_in_steps() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, true);
+    saving.begin(&after(app(1, 4), 0, 0), &[app(1, 4)]);
+    let seen = limits(&tree, &mut saving, &[[0, 20].as_slice(), &[0; 13]].concat());
+    assert_eq!(seen, [[1_300].as_slice(), &[3_000; 7], &[2_700, 2_400, 2_100, 1_800, 1_500, 1_300, 1_300]].concat());
+}
+
+#[test]
+fn a_load_that_is_late_at_a_clock_again_and_again_holds_the_highest_longer_each_time() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, true);
+    saving.begin(&after(app(1, 4), 0, 0), &[app(1, 4)]);
+    let (mut jobs, mut sum, mut highest, mut series) = (0, 0, 0, Vec::new());
+    for _ in 0..200 {
+        let late = if most(&tree) == "3000000" { 0 } else { 50 };
+        (jobs, sum) = (jobs + 100, sum + late);
+        saving.look(&[after(app(1, 4), jobs, sum)]);
+        match most(&tree) == "3000000" {
+            true => highest += 1,
+            false => series.push(std::mem::take(&mut highest)),
+        }
+    }
+    assert_eq!(series, [7, 13, 25, 49, 97], "looks at the highest clock before each lower one");
+}
+
+#[test]
+fn requests_between_looks_do_not_cut_the_sample_of_late_jobs_short() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, true);
+    saving.begin(&after(app(1, 4), 0, 0), &[app(1, 4)]);
+    // Four of 100 jobs are late, all among ten of them.
+    saving.follow(&[after(app(1, 4), 50, 0)]);
+    saving.follow(&[after(app(1, 4), 60, 4)]);
+    assert_eq!(most(&tree), "1300000");
+    saving.look(&[after(app(1, 4), 100, 4)]);
+    assert_eq!(most(&tree), "1300000", "4 % are late");
+}
+
+#[test]
+fn a_job_that_joins_or_a_grant_that_rises_between_looks_raises_the_clock() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!(most(&tree), "1300000");
+    saving.follow(&[app(1, 4), app(2, 8)]);
+    assert_eq!(most(&tree), "2600000");
+    let grown = |budget| {
+        let mut grown = app(2, budget);
+        grown.contract.fixed = Some(grown.granted);
+        [app(1, 4), grown]
+    };
+    saving.raise(&grown(9));
+    assert_eq!(most(&tree), "2900000");
+    saving.raise(&grown(4));
+    assert_eq!(most(&tree), "2900000", "only the next look lowers it");
+    saving.follow(&[app(1, 4)]);
+    assert_eq!(most(&tree), "1300000", "the other one has left");
+}
+
+#[test]
+fn a_calibrated_model_with_one_level_still_lowers_the_clock_to_frequencies_of_the_host() {
+    let (_folder, tree) = tree();
+    tree.set(&format!("{CPUFREQ}/scaling_available_frequencies"), "3000000 2200000 1600000 800000");
+    let config = EnergyConfig {
+        clocks: true,
+        sys: tree.root().to_owned(),
+        root: tree.root().to_owned(),
+        ..EnergyConfig::default()
+    };
+    let mut cpu = Model::shipped("x86-server").unwrap().cpu;
+    cpu.levels.drain(..cpu.highest());
+    let mut saving = Saving::new(&config, cpu, 2, &tree.root().join("run"));
+    let state = saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!((most(&tree).as_str(), state.clock_part), ("1600000", 1.6 / 3.0));
+    saving.follow(&[app(1, 1)]);
+    assert_eq!(most(&tree), "800000", "below the lowest level of the model x86-server");
+}
+
+#[test]
+fn a_grant_without_a_reservation_counts() {
+    let mut waiting = app(1, 4);
+    waiting.threads.clear();
+    waiting.granted = Share::from_ppm(600_000);
+    assert_eq!(load(&[waiting.clone(), app(2, 1)], 2, |_| 1.0), 0.6);
+    assert_eq!((load(&[waiting], 2, |_| 0.5), load(&[], 2, |_| 1.0)), (0.3, 0.0));
+}
+
+proptest! {
+    /// The reservation of an adaptive application is measured at the present clock.
+    #[test]
+    fn the_clock_of_a_constant_load_settles_and_suffices(load in 0.01..0.95f64, adaptive: bool) {
+        let mut part = 1.0;
+        let mut parts = Vec::new();
+        for _ in 0..6 {
+            let seen = if adaptive { load / part } else { load };
+            let scale = if adaptive { part } else { 1.0 };
+            part = next_part(part, seen * scale / USABLE, seen / USABLE);
+            parts.push(part);
+        }
+        prop_assert!(parts[2..].windows(2).all(|two| two[0] == two[1]), "{parts:?}");
+        prop_assert!(part >= load / USABLE - 1e-6, "{part} for {load}");
+    }
+}

@@ -1,0 +1,41 @@
+//! The time of one selection as a source makes it: both places, among ten optional transcoders (1024 chains). The
+//! transcoders themselves do nothing.
+
+use divan::{Bencher, black_box};
+use qfabric_energy::{Approximation, Costs, Measurement, TranscoderTable};
+use qfabric_transcode::{Data, Pipeline, Setting, Stage, TranscodeError, Transcoder};
+
+fn main() {
+    divan::main();
+}
+
+struct Nothing(String);
+
+impl Transcoder for Nothing {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    fn apply(&mut self, data: &Data) -> Result<Data, TranscodeError> {
+        Ok(data.clone())
+    }
+}
+
+const COSTS: Costs = Costs { run_w: 0.63, data_j_per_kb: 7e-4, sleep_j_per_kb: 1e-3, selection_j: 1e-6 };
+
+fn stage(number: usize) -> Stage {
+    let entry = |at: usize| {
+        let input_kb = 50.0 * (at + 1) as f64;
+        Measurement { input_kb, output_kb: input_kb / (number + 2) as f64, run_s: 1e-4 * input_kb }
+    };
+    let entries: Vec<Measurement> = (0..18).map(entry).collect();
+    let table = TranscoderTable::new(&entries, Approximation::Linear).expect("valid entries");
+    let setting = Setting { transcoder: Box::new(Nothing(format!("t{number}"))), table };
+    Stage { is_mandatory: false, settings: vec![setting] }
+}
+
+#[divan::bench(args = [1, 5, 10])]
+fn prepare_among(bencher: Bencher, count: usize) {
+    let mut pipeline = Pipeline::new((0..count).map(stage).collect(), COSTS, COSTS).expect("few stages");
+    bencher.bench_local(|| pipeline.prepare(black_box(Data::Bytes(vec![0; 1_000]))));
+}
