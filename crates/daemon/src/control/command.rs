@@ -22,6 +22,7 @@ use super::loans::Keep;
 use super::rings::RingCounters;
 use super::sources::wake;
 use crate::auth::{Peer, Target};
+use crate::closer::Foreign;
 use crate::config::check_capacity;
 use crate::problem;
 
@@ -183,7 +184,7 @@ impl Adjustment {
 pub(crate) struct NewRing {
     pub memory: SharedRing,
     pub wake: OwnedFd,
-    pub lease: OwnedFd,
+    pub lease: Foreign,
 }
 
 /// Everything that `/metrics` shows of the control thread.
