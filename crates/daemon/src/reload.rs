@@ -12,6 +12,7 @@
 //! never ends the service.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
@@ -20,6 +21,7 @@ use crate::channels::Channels;
 use crate::config::{Config, InvalidConfig};
 use crate::contracts::Contracts;
 use crate::control::Requests;
+use crate::ending;
 use crate::net::Net;
 use crate::notify;
 
@@ -49,12 +51,13 @@ impl Reload {
         channels: Arc<Channels>,
         net: Arc<Net>,
         contracts: Arc<Contracts>,
-    ) {
+    ) -> io::Result<()> {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
             self.again(&requests, &channels, &net, &contracts).await;
             notify::notify(notify::READY);
         }
+        Ok(())
     }
 
     async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>, net: &Arc<Net>, contracts: &Contracts) {
@@ -80,11 +83,11 @@ impl Reload {
     /// Reads in a worker thread, because the file may be on a file system that does not answer.
     async fn read_aside(&mut self) -> Option<Result<Config, InvalidConfig>> {
         let read = self.read.take()?;
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = ending::worker("reload", move || {
             let new = read();
             (read, new)
         });
-        let (read, new) = reading.await.ok()?;
+        let (read, new) = reading.await?;
         self.read = Some(read);
         Some(new)
     }
@@ -123,7 +126,7 @@ impl Reload {
 
 /// Does nothing on a host without channels or without an access list.
 async fn reload_access(channels: Arc<Channels>) {
-    let Some(outcome) = tokio::task::spawn_blocking(move || channels.reload_access()).await.ok().flatten() else {
+    let Some(outcome) = ending::worker("reload", move || channels.reload_access()).await.flatten() else {
         return;
     };
     if let Err(problem) = outcome {
@@ -134,7 +137,7 @@ async fn reload_access(channels: Arc<Channels>) {
 /// Applies `[net.links]` even if the section is unchanged, because the API may have set other limits.
 async fn reload_links(net: Arc<Net>, new: &Config) {
     let links = new.net.requests();
-    let refused = tokio::task::spawn_blocking(move || net.reload(links)).await.unwrap_or_default();
+    let refused = ending::worker("reload", move || net.reload(links)).await.unwrap_or_default();
     for (interface, problem) in refused {
         tracing::error!(
             %interface,
