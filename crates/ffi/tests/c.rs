@@ -350,26 +350,31 @@ fn no_type_or_function_for_c_has_a_bool() {
     }
     assert!(found.is_empty(), "use qf_bool: {found:#?}");
     let wrong = ["pub struct a {\n    pub b: bool,\n}", "type c = Option<extern \"C\" fn(d: *mut c_void) -> bool>;"];
-    let functions = ["extern \"C\" fn a(\n    b: bool,\n) {\n}", "extern \"C\" fn a(b: u8) -> bool {\n}"];
+    let functions = ["extern \"C\" fn a(\n    b: bool,\n) {\n}", "    called: extern \"C\" fn(u8) -> bool,"];
     for source in wrong.into_iter().chain(functions) {
         assert_eq!(bools_for_c(source).len(), 1, "{source}");
     }
+    assert_eq!(bools_for_c("pub unsafe extern \"C\" fn a(\n    b: *mut bool,\n) -> bool {\n}"), [""; 0]);
     assert_eq!(bools_for_c("fn mode(on: bool) -> Mode {\n}\n/// extern \"C\" fn, bool\nlet x: bool = y;"), [""; 0]);
 }
 
-/// Lines with a public field of type `bool`, and lines of a signature of `extern "C"` with one.
+/// Lines with a public field of type `bool`, and lines of a signature of `extern "C"` with one. Exceptions: a pointer
+/// through which this library writes only, and the result of a function of this library.
 fn bools_for_c(source: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let has = |line: &str| line.split(|c| !is_word(c)).any(|word| word == "bool");
-    let mut in_signature = false;
+    let (mut in_signature, mut is_ours) = (false, false);
     let mut found = Vec::new();
     for line in source.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
         in_signature |= line.contains("extern \"C\" fn");
+        is_ours |= line.contains("unsafe extern \"C\" fn ");
+        let writes = line.contains("*mut bool") || (is_ours && line.contains("-> bool {"));
         let is_field = line.starts_with("pub ") && line.ends_with(',');
-        if has(line) && (in_signature || is_field) {
+        if has(line) && (in_signature || is_field) && !writes {
             found.push(line);
         }
         in_signature &= !line.contains(['{', ';']);
+        is_ours &= in_signature;
     }
     found
 }
