@@ -32,9 +32,17 @@ mod tests {
         }
     }
 
-    /// The names of all functions of a text.
-    fn functions(text: &str) -> impl Iterator<Item = &str> {
-        text.lines().filter_map(|line| line.split_once("fn ")?.1.split(['(', '<']).next())
+    /// The names of all tests of a text: functions with an attribute such as `#[test]` or `#[tokio::test]`, and those
+    /// of the conformance suite, which its macro makes tests for each kind of network.
+    fn tests(text: &str) -> impl Iterator<Item = &str> {
+        let mut is_test = false;
+        text.lines().map(str::trim).filter_map(move |line| {
+            is_test |= line.starts_with("#[") && line.split("]").next().is_some_and(|start| start.ends_with("test"));
+            let is_comment = line.starts_with("//");
+            let name = line.split_once("fn ").filter(|_| !is_comment)?.1.split(['(', '<']).next()?;
+            let is_of_suite = line.starts_with("pub fn") && line.contains("<W: World>(");
+            (std::mem::take(&mut is_test) || is_of_suite).then_some(name)
+        })
     }
 
     /// True if a text has the word `unsafe` outside of comments and strings.
@@ -55,7 +63,7 @@ mod tests {
         let Some((path, name)) = test.split_once("::") else { return false };
         let folder = file.split('/').take(2).collect::<PathBuf>();
         let text = fs::read_to_string(root().join(folder).join(path)).unwrap_or_default();
-        functions(&text).any(|function| function == name) && text.contains("#[test]")
+        tests(&text).any(|test| test == name)
     }
 
     #[test]
@@ -65,7 +73,7 @@ mod tests {
         let mut files = Vec::new();
         ["crates", "tests"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
         let texts: Vec<_> = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-        let known: BTreeSet<&str> = texts.iter().flat_map(|text| functions(text)).collect();
+        let known: BTreeSet<&str> = texts.iter().flat_map(|text| tests(text)).collect();
         let mut held = 0;
         for cell in tests_of_lines(lines) {
             let names = quoted(cell);
@@ -107,6 +115,13 @@ mod tests {
         let stale: Vec<_> = listed.difference(&found).collect();
         assert!(unlisted.is_empty(), "not in SECURITY.md's list of files with unsafe: {unlisted:?}");
         assert!(stale.is_empty(), "in SECURITY.md's list, but without unsafe: {stale:?}");
+    }
+
+    #[test]
+    fn only_functions_with_the_attribute_are_tests() {
+        let text = "#[test]\n#[ignore]\n// calls fn helper()\nfn a() {\n}\nfn helper() {}\n    #[tokio::test]\n    async fn b() {}\n\
+                    #[cfg(test)]\nmod tests {}\nfn c<T>() {}";
+        assert_eq!(tests(text).collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]

@@ -54,6 +54,13 @@ impl Peer {
     }
 }
 
+/// How many of `most` places of the whole host user `uid` may fill together with all others: all users together leave an
+/// eighth to root, at least one place of two or more.
+pub(crate) fn places_for(uid: u32, most: usize) -> usize {
+    let reserved = if most > 1 { (most / 8).max(1) } else { 0 };
+    if uid == 0 { most } else { most - reserved }
+}
+
 /// A living process for which a contract is requested.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -153,6 +160,13 @@ mod tests {
 
     const STATUS: &str =
         "Name:\tcat\nState:\tR\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t44\t100\t100\nGroups:\t27 1000 \n";
+
+    #[test]
+    fn users_leave_an_eighth_of_all_places_to_root() {
+        for (most, users) in [(256, 224), (16, 14), (7, 6), (2, 1), (1, 1), (0, 0)] {
+            assert_eq!((places_for(1_000, most), places_for(0, most)), (users, most));
+        }
+    }
 
     fn peer(uid: u32) -> Peer {
         Peer { pid: 1, owner: Owner { uid, gid: 7 } }

@@ -344,14 +344,7 @@ impl Config {
         if let Some(total) = qfabric_linux::memory::total() {
             check_reserve(&self.memory.host_limits(), total)?;
         }
-        let cpus = CpuList::read("/sys/devices/system/cpu/present").map_or(0, |present| present.len());
-        match self.limits.capacity {
-            Some(capacity) if cpus > 0 && capacity.as_f64() > cpus as f64 => {
-                let expected = "no more than the CPUs of this machine, or remove the key to use what the kernel admits";
-                Err(out_of_range("limits.capacity", format!("{capacity} on a machine with {cpus}"), expected))
-            }
-            _ => Ok(()),
-        }
+        check_capacity(self.limits.capacity).map_err(Into::into)
     }
 
     fn best_effort_lives(&self) -> Result<(), InvalidConfig> {
@@ -443,6 +436,19 @@ pub(crate) fn plain_path(key: &'static str, path: &Path) -> Result<(), InvalidCo
     match text.is_empty() || goes_up || !text.chars().all(is_plain) {
         true => Err(out_of_range(key, format!("{text:?}"), "a path without `..` and control characters")),
         false => Ok(()),
+    }
+}
+
+/// Checks that this machine has as many CPUs as `capacity`.
+pub(crate) fn check_capacity(capacity: Option<Share>) -> Result<(), InvalidLimit> {
+    let cpus = CpuList::read("/sys/devices/system/cpu/present").map_or(0, |present| present.len());
+    match capacity {
+        Some(capacity) if cpus > 0 && capacity.as_f64() > cpus as f64 => {
+            let expected = "no more than the CPUs of this machine, or remove the key to use what the kernel admits";
+            let value = format!("{capacity} on a machine with {cpus}");
+            Err(InvalidLimit { key: "limits.capacity", value, expected })
+        }
+        _ => Ok(()),
     }
 }
 

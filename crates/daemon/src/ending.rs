@@ -10,16 +10,20 @@
 //! first reason stays. A thread that panics ends the service in the same order, because a service without one of its
 //! threads must not go on.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use qfabric_linux::journal;
 use tokio::sync::Notify;
+use tokio::task;
 
 use crate::control::{wake, wake_descriptor};
 
@@ -126,6 +130,12 @@ impl Ending {
         self.0.begun.notify_waiters();
     }
 
+    /// The tasks of the calling thread belong to this service from now on: a panic in one of them, or in a worker
+    /// thread that works for it, ends the service.
+    pub(crate) fn own_this_thread(&self) {
+        OWNER.set(Some(self.clone()));
+    }
+
     /// Starts a thread of the service. A panic in it ends the service.
     pub(crate) fn spawn(&self, name: &'static str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
         let ending = self.clone();
@@ -183,6 +193,48 @@ impl Ending {
         }
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         std::process::abort()
+    }
+}
+
+thread_local! {
+    /// The service whose tasks run in this thread.
+    static OWNER: RefCell<Option<Ending>> = const { RefCell::new(None) };
+}
+
+/// As [`Ending::guard`], for the owner of a thread. Without an owner, a panic is only contained.
+fn guard_for<T>(owner: Option<&Ending>, thread: &'static str, body: impl FnOnce() -> T) -> Option<T> {
+    match owner {
+        Some(ending) => ending.guard(thread, body),
+        None => contain(body).ok(),
+    }
+}
+
+/// Runs `body` in a worker thread of the runtime. A panic ends the service that owns the calling thread; then there is
+/// no result.
+pub(crate) async fn worker<T: Send + 'static>(
+    name: &'static str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let owner = OWNER.with_borrow(Option::clone);
+    let work = move || guard_for(owner.as_ref(), name, body);
+    tokio::task::spawn_blocking(work).await.ok().flatten()
+}
+
+/// Starts a task in the calling thread's runtime. A panic ends the service that owns the thread.
+pub(crate) fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> task::JoinHandle<()> {
+    let owner = OWNER.with_borrow(Option::clone);
+    let mut task = Box::pin(task);
+    let poll = move |context: &mut Context<'_>| {
+        guard_for(owner.as_ref(), name, || task.as_mut().poll(context)).unwrap_or(Poll::Ready(()))
+    };
+    tokio::spawn(poll_fn(poll))
+}
+
+/// Why a task has no result. In debug builds a panic of the task ends the process.
+pub(crate) fn cause_of(error: task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => contain(|| std::panic::resume_unwind(panic)).map_or_else(|message| message, |()| String::new()),
+        Err(error) => error.to_string(),
     }
 }
 

@@ -3,10 +3,22 @@
 //!
 //! | thread | task | may wait for |
 //! |---|---|---|
-//! | api | HTTP, ring hand-out, credentials, metrics | callers, the control thread |
-//! | channels | `channels.sock`: events from and to applications | nothing |
-//! | control | host, mechanism, rings, observer | its own event sources only |
-//! | signals | SIGTERM and SIGINT; ends the process if another thread hangs | signals only |
+//! | api (main, or qf-api) | HTTP, ring hand-out, credentials, metrics, the web page, SIGHUP | callers, the control thread, its workers |
+//! | the api's workers | requests that compile, install, ask the kernel, or lock pages | the kernel, locks, the control thread |
+//! | qf-control | host, mechanism, rings, observer | its own event sources only |
+//! | qf-signals | SIGTERM and SIGINT; ends the process if another thread hangs | signals only |
+//! | qf-channels | `channels.sock`: events from and to applications | nothing |
+//! | qf-ping | answers while other hosts ask | other hosts, within a bound |
+//! | qf-monitor, qf-policies | watched attributes; policies of channels | files of the kernel |
+//! | qf-contracts | joint contracts with other hosts | other hosts, within a bound |
+//! | qf-ecalls | the dispatcher of events | its own event sources only |
+//! | qf-ecalls-far | handlers of and on other hosts | the kernel, other hosts, within a bound |
+//! | qf-handler | handlers of one user, one thread or more | nothing |
+//! | qf-ecalls-links, qf-ecalls-end | attach handlers to new interfaces; remove programs from the kernel | the kernel |
+//! | qf-net, qf-answer | interfaces; measurements of delays | netlink, packets |
+//! | qf-memory, qf-pressure | control groups of reserves; notices of pressure | files of the kernel |
+//! | qf-books, qf-energy | admission and energy accounts | files of the kernel |
+//! | qf-close | descriptors of one user | that user, without a bound |
 //!
 //! Callers reach the control thread only through a bounded queue. Applications under contract reach it only through
 //! their own rings, and the daemon treats the contents of a ring as hostile. If the service dies, threads keep

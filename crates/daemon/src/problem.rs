@@ -281,6 +281,11 @@ pub(crate) fn too_many_of_user(uid: u32, limit: usize) -> Problem {
     new("too_many_applications", message, "release an application, or raise limits.max_applications_per_user")
 }
 
+pub(crate) fn too_many_of_users(all: usize, limit: usize) -> Problem {
+    let message = format!("{all} applications have contracts; all users together may have {limit}, root some more");
+    new("too_many_applications", message, "end one of them, or raise limits.max_applications")
+}
+
 pub(crate) fn internal(message: String) -> Problem {
     new("internal", message, "read the service's log; raise the limits of the service (LimitNOFILE, memory)")
 }

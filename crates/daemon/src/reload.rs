@@ -14,6 +14,7 @@
 //! never ends the service.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
@@ -22,6 +23,7 @@ use crate::channels::Channels;
 use crate::config::{Config, Control, InvalidConfig};
 use crate::contracts::Contracts;
 use crate::control::{Bounds, Requests};
+use crate::ending;
 use crate::logging;
 use crate::net::Net;
 use crate::notify;
@@ -52,12 +54,13 @@ impl Reload {
         channels: Arc<Channels>,
         net: Arc<Net>,
         contracts: Arc<Contracts>,
-    ) {
+    ) -> io::Result<()> {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
             self.again(&requests, &channels, &net, &contracts).await;
             notify::notify(notify::READY);
         }
+        Ok(())
     }
 
     async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>, net: &Arc<Net>, contracts: &Contracts) {
@@ -90,11 +93,11 @@ impl Reload {
     /// Reads in a worker thread, because the file may be on a file system that does not answer.
     async fn read_aside(&mut self) -> Option<Result<Config, InvalidConfig>> {
         let read = self.read.take()?;
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = ending::worker("reload", move || {
             let new = read();
             (read, new)
         });
-        let (read, new) = reading.await.ok()?;
+        let (read, new) = reading.await?;
         self.read = Some(read);
         Some(new)
     }
@@ -172,7 +175,7 @@ fn outcome(refused: &[String], next_start: &[&str]) -> String {
 
 /// Does nothing on a host without channels or without an access list. Returns the name of a refused access list.
 async fn reload_access(channels: Arc<Channels>) -> Option<String> {
-    let outcome = tokio::task::spawn_blocking(move || channels.reload_access()).await.ok().flatten()?;
+    let outcome = ending::worker("reload", move || channels.reload_access()).await.flatten()?;
     let problem = outcome.err()?;
     tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old access list stays in force");
     Some("the access list".to_owned())
@@ -182,7 +185,7 @@ async fn reload_access(channels: Arc<Channels>) -> Option<String> {
 /// sections that were refused.
 async fn reload_links(net: Arc<Net>, new: &Config) -> Vec<String> {
     let links = new.net.requests();
-    let refused = tokio::task::spawn_blocking(move || net.reload(links)).await.unwrap_or_default();
+    let refused = ending::worker("reload", move || net.reload(links)).await.unwrap_or_default();
     for (interface, problem) in &refused {
         tracing::error!(
             %interface,

@@ -6,7 +6,9 @@
 //! ```
 //! [`crate::ending`] describes how an end begins and what happens if a thread does not end in time.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use qfabric_types::Nanos;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::answer::AnswerThread;
 use crate::api::{self, Sockets};
@@ -25,7 +28,7 @@ use crate::config::Config;
 use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls, FarThread};
-use crate::ending::{Ending, Reason};
+use crate::ending::{self, Ending, Reason};
 use crate::energy::{EnergyAccount, EnergyThread};
 use crate::memory::{self, Memory};
 use crate::net::Net;
@@ -256,6 +259,7 @@ impl Service {
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
         let (_threads, joint) = self.start_threads()?;
+        self.ending.own_this_thread();
         let context = self.context(&joint);
         let (router, metrics_router) = (api::router(context.clone()), api::metrics_router(context));
         let page_router = router.clone();
@@ -268,21 +272,20 @@ impl Service {
         let reserves = sockets.memory.take().expect("bound in prepare, taken once");
         let notes = control.notes.take().expect("there is one control thread, served once");
         let outcome = runtime.block_on(async {
-            let serving = [
-                tokio::spawn(api::serve_http(http, router, places, timeout)),
-                tokio::spawn(api::serve_rings(rings, requests.clone(), places, timeout)),
-            ];
-            tokio::spawn(memory::serve(reserves, memory.clone(), places));
-            tokio::spawn(log_notes(notes));
+            let mut tasks = Tasks::default();
+            tasks.spawn("the API's socket", api::serve_http(http, router, places, timeout));
+            tasks.spawn("the rings' socket", api::serve_rings(rings, requests.clone(), places, timeout));
+            tasks.spawn("the socket for memory", memory::serve(reserves, memory.clone(), places));
+            tasks.spawn("the log of the control thread", log_notes(notes));
             if let Some(metrics) = metrics.take() {
-                tokio::spawn(api::serve_metrics(metrics, metrics_router, timeout));
+                tasks.spawn("the socket for metrics", api::serve_metrics(metrics, metrics_router, timeout));
             }
-            tokio::spawn(serve_web(web.clone(), opened, page_router, timeout));
+            tasks.spawn("the web page", serve_web(web.clone(), opened, page_router, timeout));
             if let Some(reload) = (hooks.reload)() {
-                tokio::spawn(reload.run(requests, channels.clone(), net.clone(), joint.clone()));
+                tasks.spawn("the reload at SIGHUP", reload.run(requests, channels.clone(), net.clone(), joint.clone()));
             }
             (hooks.ready)();
-            wait(ending, &mut control.ended, serving).await
+            wait(ending, &mut control.ended, &mut tasks).await
         });
         // No new caller connects while everything is restored.
         sockets.remove();
@@ -291,23 +294,15 @@ impl Service {
     }
 }
 
-type Serving = tokio::task::JoinHandle<std::io::Result<()>>;
-
-async fn wait(
-    ending: &Ending,
-    control: &mut oneshot::Receiver<()>,
-    [http, rings]: [Serving; 2],
-) -> Result<(), DaemonError> {
+async fn wait(ending: &Ending, control: &mut oneshot::Receiver<()>, tasks: &mut Tasks) -> Result<(), DaemonError> {
     let next = "see the log for the cause, then restart the service";
     let failed = |what: &str| Err(DaemonError::Engine(format!("{what} ended unexpectedly; {next}")));
-    let (http, rings) = (AbortOnDrop(http), AbortOnDrop(rings));
     let outcome = tokio::select! {
         biased;
         reason = ending.begun() => outcome(reason),
         // The control thread may have seen the end before this thread was notified.
         _ = control => ending.reason().map_or_else(|| failed("the control thread"), outcome),
-        () = http.ended() => failed("the API's socket"),
-        () = rings.ended() => failed("the rings' socket"),
+        (task, why) = tasks.ended() => failed(&format!("{task} ({why})")),
     };
     tracing::info!("stopping: restoring every thread to its former scheduler");
     outcome
@@ -323,28 +318,40 @@ fn outcome(reason: &Reason) -> Result<(), DaemonError> {
     }
 }
 
-/// A task that is aborted when its owner drops it.
-struct AbortOnDrop(Serving);
+/// The tasks of the API's thread, each with its name. The service does not go on without one of them. They are
+/// aborted when this is dropped.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<io::Result<()>>,
+    names: HashMap<tokio::task::Id, &'static str>,
+}
 
-impl AbortOnDrop {
-    async fn ended(&self) {
-        while !self.0.is_finished() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = io::Result<()>> + Send + 'static) {
+        self.names.insert(self.running.spawn(task).id(), name);
+    }
+
+    /// Waits until a task fails or panics; returns its name and the cause. A task may end without an error: it has
+    /// nothing more to do.
+    async fn ended(&mut self) -> (&'static str, String) {
+        while let Some(ended) = self.running.join_next_with_id().await {
+            let name = |id| self.names.get(&id).copied().unwrap_or("a task of the API");
+            match ended {
+                Ok((_, Ok(()))) => {}
+                Ok((id, Err(error))) => return (name(id), error.to_string()),
+                Err(error) => return (name(error.id()), ending::cause_of(error)),
+            }
         }
+        std::future::pending().await
     }
 }
 
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn log_notes(mut notes: tokio::sync::mpsc::Receiver<control::Note>) {
+async fn log_notes(mut notes: tokio::sync::mpsc::Receiver<control::Note>) -> io::Result<()> {
     let mut logbook = control::Logbook::default();
     while let Some(note) = notes.recv().await {
         logbook.log(note, qfabric_linux::clock::now());
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -370,6 +377,35 @@ mod tests {
     fn is_answered(mut stream: UnixStream) -> bool {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_or_fails_is_named_and_one_that_is_done_is_not() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("a page that nobody opens", async { Ok(()) });
+        tasks.spawn("the socket for memory", async { panic!("the {}th request", 5) });
+        assert_eq!(tasks.ended().await, ("the socket for memory", "the 5th request".to_owned()));
+        tasks.spawn("the web page", async { Err(io::Error::other("no descriptor")) });
+        assert_eq!(tasks.ended().await, ("the web page", "no descriptor".to_owned()));
+    }
+
+    /// A request to a worker thread that panics, in a service whose API runs in the calling thread.
+    #[test]
+    fn a_panic_in_a_worker_thread_or_a_connection_of_the_api_ends_the_service() {
+        for is_worker in [true, false] {
+            let ending = Ending::new().unwrap();
+            ending.own_this_thread();
+            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+            let thread = runtime.block_on(async {
+                match is_worker {
+                    true => drop(ending::worker("API worker", || panic!("half of a change")).await),
+                    false => drop(ending::spawn("API connection", async { panic!("half of a change") }).await),
+                }
+                if is_worker { "API worker" } else { "API connection" }
+            });
+            let message = "half of a change".to_owned();
+            assert_eq!(ending.reason(), Some(&Reason::Panicked { thread, message }));
+        }
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub struct qf_decided {
     /// Decided value; 0: stopped.
     pub amount: i64,
     /// False: the resource manager no longer decides the attribute, and `amount` has no meaning.
-    pub holds: bool,
+    pub holds: qf_bool,
 }
 
 /// Called by qf_channels_poll, in its thread, for each decision.
@@ -452,7 +452,7 @@ pub unsafe extern "C" fn qf_channels_on_decided(
             attribute: attribute.as_ptr(),
             subject: subject.as_ptr(),
             amount: decided.amount.unwrap_or(0),
-            holds: decided.amount.is_some(),
+            holds: decided.amount.is_some().into(),
         };
         handler(data.0, &shown);
     };

@@ -10,7 +10,7 @@ use qfabric_types::{BitRate, Bytes};
 
 use crate::ecalls::{give, optional, take_back};
 use crate::metp::{Role, mode, qf_metp};
-use crate::status::{Failure, borrow, put, qf_status, settle, text};
+use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
 
 /// A service that waits for clients. Any thread may use it.
 pub struct qf_metp_server(ServerConnection);
@@ -34,9 +34,9 @@ pub struct qf_metp_options {
     /// Longest time from the first part of a message to its delivery, in partially reliable mode; 0: no limit.
     pub receive_time_ns: u64,
     /// Whether deadlines come first (partially reliable mode); otherwise every byte arrives.
-    pub partially_reliable: bool,
+    pub partially_reliable: qf_bool,
     /// Whether each message has a QUIC stream of its own, instead of METP. For clients; a server follows its client.
-    pub streams: bool,
+    pub streams: qf_bool,
 }
 
 /// The identity, the service and the options.
@@ -54,13 +54,11 @@ unsafe fn read(options: *const qf_metp_options) -> Result<(Tls, Name, Options), 
     let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host = name(&host.unwrap_or_else(own))?;
     let service = service.map_or_else(|| Ok(qfabric_carrier::default_service()), |service| name(&service))?;
-    let folder = Path::new(folder);
-    let tls = Tls::from_folder(folder, &host, &folder.join("access.toml")).map_err(Error::from)?;
     let base = Options::default();
     let time = |ns: u64| (ns > 0).then(|| Duration::from_nanos(ns));
     let options = Options {
-        engine: if options.streams { Engine::Streams } else { Engine::Metp },
-        mode: mode(options.partially_reliable),
+        engine: if options.streams.is_true() { Engine::Streams } else { Engine::Metp },
+        mode: mode(options.partially_reliable.is_true()),
         rate: if options.rate_bps == 0 { base.rate } else { BitRate::new(options.rate_bps) },
         largest_message: match options.largest_message {
             0 => base.largest_message,
@@ -70,6 +68,8 @@ unsafe fn read(options: *const qf_metp_options) -> Result<(Tls, Name, Options), 
         receive_time: time(options.receive_time_ns),
         ..base
     };
+    let folder = Path::new(folder);
+    let tls = Tls::from_folder(folder, &host, &folder.join("access.toml")).map_err(Error::from)?;
     Ok((tls, service, options))
 }
 

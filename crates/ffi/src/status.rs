@@ -188,3 +188,9 @@ impl qf_bool {
         self.0 != 0
     }
 }
+
+impl From<bool> for qf_bool {
+    fn from(value: bool) -> qf_bool {
+        qf_bool(value.into())
+    }
+}

@@ -358,6 +358,46 @@ fn every_misuse_returns_a_status_and_a_text() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
+/// A `bool` of Rust with another byte than 0 or 1 is undefined behaviour; `qf_bool` reads any byte. The compiler
+/// rejects neither, so this test reads the sources.
+#[test]
+fn no_type_or_function_for_c_has_a_bool() {
+    let mut found = Vec::new();
+    for path in fs::read_dir(format!("{CRATE}/src")).unwrap().map(|entry| entry.unwrap().path()) {
+        let source = fs::read_to_string(&path).unwrap();
+        found.extend(bools_for_c(&source).into_iter().map(|line| format!("{}: {line}", path.display())));
+    }
+    assert!(found.is_empty(), "use qf_bool: {found:#?}");
+    let wrong = ["pub struct a {\n    pub b: bool,\n}", "type c = Option<extern \"C\" fn(d: *mut c_void) -> bool>;"];
+    let functions = ["extern \"C\" fn a(\n    b: bool,\n) {\n}", "    called: extern \"C\" fn(u8) -> bool,"];
+    for source in wrong.into_iter().chain(functions) {
+        assert_eq!(bools_for_c(source).len(), 1, "{source}");
+    }
+    assert_eq!(bools_for_c("pub unsafe extern \"C\" fn a(\n    b: *mut bool,\n) -> bool {\n}"), [""; 0]);
+    assert_eq!(bools_for_c("fn mode(on: bool) -> Mode {\n}\n/// extern \"C\" fn, bool\nlet x: bool = y;"), [""; 0]);
+}
+
+/// Lines with a public field of type `bool`, and lines of a signature of `extern "C"` with one. Exceptions: a pointer
+/// through which this library writes only, and the result of a function of this library.
+fn bools_for_c(source: &str) -> Vec<&str> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let has = |line: &str| line.split(|c| !is_word(c)).any(|word| word == "bool");
+    let (mut in_signature, mut is_ours) = (false, false);
+    let mut found = Vec::new();
+    for line in source.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+        in_signature |= line.contains("extern \"C\" fn");
+        is_ours |= line.contains("unsafe extern \"C\" fn ");
+        let writes = line.contains("*mut bool") || (is_ours && line.contains("-> bool {"));
+        let is_field = line.starts_with("pub ") && line.ends_with(',');
+        if has(line) && (in_signature || is_field) && !writes {
+            found.push(line);
+        }
+        in_signature &= !line.contains(['{', ';']);
+        is_ours &= in_signature;
+    }
+    found
+}
+
 #[test]
 fn the_header_serves_cpp() {
     let folder = tempfile::tempdir().unwrap();

@@ -107,6 +107,20 @@ static void without_session(void)
     qf_cpu_free(NULL);
 }
 
+/* Options as uninitialised memory can hold them. The values of `bool` are read before the folder, which is missing. */
+static void wrong_options(void)
+{
+    qf_metp_options options = {.tls = "/nowhere", .host = "alpha"};
+    qf_metp_server *server = NULL;
+    qf_metp *metp = NULL;
+
+    memset((void *)&options.partially_reliable, 0xfe, 1);
+    memset((void *)&options.streams, 0xfe, 1);
+    CHECK(qf_metp_open("127.0.0.1:1", &options, &metp) != QF_OK && metp == NULL);
+    CHECK(qf_metp_register("127.0.0.1:0", &options, &server) != QF_OK && server == NULL);
+    CHECK(qf_metp_open("127.0.0.1:1", NULL, &metp) == QF_INVALID && strstr(qf_last_error(), "null"));
+}
+
 static void without_ecalls(void)
 {
     CHECK(qf_ecalls_connect(NULL) != QF_OK && qf_ecalls_subscribe(NULL, "a.b", NULL, NULL, NULL) == QF_INVALID);
@@ -198,6 +212,7 @@ int main(void)
     qf_session *task = NULL;
 
     without_session();
+    wrong_options();
     without_ecalls();
     CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
     wrong_order(task);

@@ -98,13 +98,22 @@ impl<T: ?Sized, const RANK: u16> fmt::Debug for Lock<T, RANK> {
 
 impl<'a, T, const RANK: u16> Guard<'a, T, RANK> {
     /// Releases the lock until `condition` is notified, then takes it again.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds another lock of the same or a larger rank: it would take its lock again
+    /// out of order.
     pub fn wait(mut self, condition: &Condvar) -> Guard<'a, T, RANK> {
+        held::assert_innermost(RANK);
         condition.wait(|sleep| self.without_the_lock(sleep));
         self
     }
 
     /// Like [`Guard::wait`], for at most `longest`; returns `true` if `longest` has passed.
+    ///
+    /// # Panics
+    /// As [`Guard::wait`].
     pub fn wait_timeout(mut self, condition: &Condvar, longest: Duration) -> (Guard<'a, T, RANK>, bool) {
+        held::assert_innermost(RANK);
         let is_over = condition.wait_timeout(longest, |sleep| self.without_the_lock(sleep));
         (self, is_over)
     }
@@ -183,6 +192,16 @@ mod held {
         RANKS.try_with(|ranks| ranks.borrow().iter().copied().max()).ok().flatten()
     }
 
+    /// Asserts that the lock of this rank, which the thread holds, is the only one of this or a larger rank.
+    pub(crate) fn assert_innermost(rank: u16) {
+        let held = RANKS.try_with(|ranks| ranks.borrow().iter().filter(|held| **held >= rank).count());
+        assert!(
+            held.map_or(true, |held| held <= 1) || std::thread::panicking(),
+            "wait under a lock of rank {rank} while another one of rank {} is held; see qfabric_sync::rank",
+            largest().unwrap_or_default()
+        );
+    }
+
     pub(crate) fn assert_may_block(what: &str) {
         let largest = largest().unwrap_or(0);
         assert!(
@@ -206,6 +225,8 @@ mod held {
             Held
         }
     }
+
+    pub(super) fn assert_innermost(_rank: u16) {}
 
     pub(super) fn assert_may_block(_what: &str) {}
 }
@@ -263,6 +284,22 @@ mod tests {
         })));
         let left = value.with(|value| *value);
         assert_eq!((left, value.try_lock().is_some()), (7, true));
+    }
+
+    #[test]
+    fn a_thread_waits_only_under_its_lock_of_the_largest_rank() {
+        let (outer, inner, condition) = (Outer::new(1), Inner::new(2), Condvar::default());
+        let wait = |guard: Guard<'_, u32, 1>| drop(guard.wait_timeout(&condition, Duration::ZERO));
+        let (first, second) = (outer.lock(), inner.lock());
+        assert_eq!(is_refused(|| wait(first)), cfg!(debug_assertions), "a lock of a larger rank is held");
+        let (value, is_over) = second.wait_timeout(&condition, Duration::ZERO);
+        assert_eq!((*value, is_over), (2, true));
+        drop(value);
+        wait(outer.lock());
+        let same = Outer::new(3);
+        let _tried = same.try_lock();
+        let first = outer.try_lock().unwrap();
+        assert_eq!(is_refused(|| wait(first)), cfg!(debug_assertions), "another lock of the same rank is held");
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub(crate) struct Daemon {
     child: Option<Child>,
 }
 
+/// The end of a daemon by SIGTERM.
+pub(crate) struct End {
+    pub took: Duration,
+    /// A thread hung or got no CPU, so the daemon ended the process without it, with all threads restored.
+    pub is_forced: bool,
+}
+
 impl Daemon {
     /// `number` is 0 or 1. The daemon is not started yet.
     pub(crate) fn new(below: &Path, program: &Path, number: usize, mechanism: &str) -> Daemon {
@@ -126,12 +133,12 @@ impl Daemon {
         end.contains("ending the process without it") && end.contains("every thread is restored")
     }
 
-    /// Sends SIGTERM; returns the time until the end.
-    pub(crate) fn terminate(&mut self) -> Result<Duration, String> {
+    /// Sends SIGTERM; returns the time until the end, and how it ended.
+    pub(crate) fn terminate(&mut self) -> Result<End, String> {
         self.check_running()?;
         let since = Instant::now();
         self.signal(Signal::TERM);
-        let Some(child) = &mut self.child else { return Ok(Duration::ZERO) };
+        let Some(child) = &mut self.child else { return Ok(End { took: Duration::ZERO, is_forced: false }) };
         while child.try_wait().unwrap().is_none() {
             if since.elapsed() > PATIENCE {
                 let stuck = format!("a daemon does not end within {PATIENCE:?} of SIGTERM: {}", self.end_of_log());
@@ -141,8 +148,9 @@ impl Daemon {
             std::thread::sleep(Duration::from_millis(5));
         }
         let ended = self.child.take().unwrap().wait().unwrap();
-        match ended.success() || self.ended_without_a_thread() {
-            true => Ok(since.elapsed()),
+        let (took, is_forced) = (since.elapsed(), !ended.success());
+        match !is_forced || self.ended_without_a_thread() {
+            true => Ok(End { took, is_forced }),
             false => Err(format!("a daemon ends by SIGTERM with {ended}: {}", self.end_of_log())),
         }
     }

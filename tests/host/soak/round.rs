@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::client::Running;
-use crate::daemon::{Daemon, PATIENCE};
+use crate::daemon::{Daemon, End, PATIENCE};
 use crate::kinds;
 use crate::progress::Progress;
 use crate::remains::{self, Machine};
@@ -24,6 +24,9 @@ const RELOAD: &str = "reload";
 
 /// Length of the soak as a test, in seconds.
 const SHORT: u64 = 15;
+
+/// Ends that count as ends, but are shown apart.
+const FORCED: &str = "forced ends (a thread hung or got no CPU)";
 
 pub(crate) struct Soak {
     options: Options,
@@ -181,10 +184,13 @@ impl Soak {
         }
     }
 
-    fn note_end(&mut self, outcome: Result<Duration, String>) {
+    fn note_end(&mut self, outcome: Result<End, String>) {
         self.count("SIGTERM to a daemon");
         match outcome {
-            Ok(took) => self.longest_end = self.longest_end.max(took),
+            Ok(end) => {
+                self.longest_end = self.longest_end.max(end.took);
+                *self.counts.entry(FORCED).or_default() += u64::from(end.is_forced);
+            }
             Err(why) => self.failures.push(why),
         }
     }

@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::Peer;
-use crate::problem;
+use crate::{ending, problem};
 
 /// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -55,7 +55,7 @@ pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
                     }
                 };
                 match places.take(permit, peer) {
-                    Ok(place) => drop(tokio::spawn(serve(stream, peer, place))),
+                    Ok(place) => drop(ending::spawn("API connection", serve(stream, peer, place))),
                     Err(problem) => refuse(&stream, problem),
                 }
             }

@@ -14,7 +14,7 @@ use qfabric_types::api::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::problem;
+use crate::{ending, problem};
 
 /// Longest body read, in bytes: room for a profile of [`qfabric_types::Profile::MAX_JOBS`] jobs with hints.
 const BODY_LIMIT: usize = 256 << 10;
@@ -59,12 +59,12 @@ pub(crate) fn word<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// Runs `act` in a worker thread.
+/// Runs `act` in a worker thread. A panic ends the service: what `act` was changing may be half changed.
 pub(crate) async fn aside<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let failed = |_| Err(problem::internal("the request panicked and has no answer".to_owned()));
-    tokio::task::spawn_blocking(act).await.unwrap_or_else(failed)
+    let failed = || Err(problem::internal("the request panicked and has no answer; the service ends".to_owned()));
+    ending::worker("API worker", act).await.unwrap_or_else(failed)
 }
 
 /// Runs `act` in a worker thread and answers with its result (200).

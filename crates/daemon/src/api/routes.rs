@@ -278,8 +278,8 @@ pub(crate) async fn change_limits(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Answer<Json<HostLimits>> {
-    let patch = Box::new(from_administrator(peer, body).await?);
-    let limits = context.requests.ask(|reply| Command::ChangeLimits { patch, reply }).await?;
+    let patch = from_administrator(peer, body).await?;
+    let limits = context.requests.change_limits(patch).await?;
     log_limits(peer);
     Ok(Json(limits))
 }

@@ -25,8 +25,8 @@ use super::accept::after_failure;
 use super::answers::Refused;
 use super::server::bounded;
 use crate::auth::is_same_secret;
-use crate::problem;
 use crate::web::is_local_name;
+use crate::{ending, problem};
 
 /// Connections at the same time; further ones wait.
 const CONNECTIONS: usize = 16;
@@ -47,7 +47,7 @@ pub(crate) async fn serve_metrics(socket: MetricsSocket, router: Router, timeout
         match listener.accept().await {
             Ok((stream, _)) => {
                 let serving = serve_one(stream, token.clone(), router.clone(), timeout);
-                tokio::spawn(async move {
+                ending::spawn("metrics connection", async move {
                     serving.await;
                     drop(place);
                 });

@@ -20,7 +20,7 @@ use qfabric_types::message_ring::TakeOutcome;
 use super::habit::Looks;
 use super::registry::{Lease, Registry};
 use super::{Fabric, count, problems};
-use crate::auth::Peer;
+use crate::auth::{Peer, places_for};
 use crate::closer::Foreign;
 
 /// The result of a submission. An error has the time until which a slow sink may hold the channel up, or 0, and why.
@@ -75,7 +75,8 @@ impl Fabric {
 
     fn no_place(&self, registry: &Registry, peer: Peer) -> Option<String> {
         let own = registry.of_user(peer.owner.uid).count();
-        let (all, each) = (self.config.max_leases, self.config.max_leases_per_user);
+        let all = places_for(peer.owner.uid, self.config.max_leases);
+        let each = self.config.max_leases_per_user;
         let problem = match (registry.leases.len() >= all, peer.owner.uid != 0 && own >= each) {
             (true, _) => problems::limit("too many connections for channels", all, "channels.max_leases"),
             (_, true) => problems::limit("too many connections of one user", each, "channels.max_leases_per_user"),
@@ -96,8 +97,10 @@ impl Fabric {
             Ok(got) if got.length > 0 || got.is_cut => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             over => {
-                self.closer.close(uid, over);
-                return self.leave(lease, id);
+                self.leave(&lease.socket, id);
+                // This may start a thread, which takes longer than other threads should wait for the registry.
+                drop(registry);
+                return self.closer.close(uid, over);
             }
         };
         // The message was longer than any valid one: its rest is lost, but the connection stays usable.
@@ -107,20 +110,21 @@ impl Fabric {
             _ if is_nudge(said) => {}
             _ => count(&self.totals.nonsense),
         }
+        let socket = lease.socket.clone();
+        drop(registry);
         if !got.fds.is_empty() {
             self.closer.close(uid, got.fds);
             if self.closer.is_full(uid) {
-                return self.leave(lease, id);
+                return self.leave(&socket, id);
             }
         }
-        drop(registry);
         self.read_messages(id, buffer, looks);
     }
 
     /// A connection has ended. The socket's thread removes everything that was opened under it, since that may take
     /// time.
-    fn leave(&self, lease: &Lease, id: LeaseId) {
-        self.unwatch(&*lease.socket);
+    fn leave(&self, socket: &Foreign, id: LeaseId) {
+        self.unwatch(socket);
         self.mailbox.over(id);
     }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use qfabric_link::Attending;
 use qfabric_linux::clock;
-use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
 use qfabric_types::ThreadId;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::MAX_MESSAGE;
@@ -102,10 +102,10 @@ impl Lines {
     }
 }
 
-/// Gives the calling thread the real-time policy of events.
+/// Gives the calling thread the real-time policy of events. Threads that it starts do not inherit the policy.
 pub(super) fn enter(priority: u32) {
     if priority > 0
-        && let Err(error) = SchedAttr::fifo(priority).give(ThreadId(0))
+        && let Err(error) = (SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(priority) }).give(ThreadId(0))
     {
         tracing::warn!(%error, priority, "events between hosts have no real-time policy: they wait behind other work");
     }

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use super::{Call, Contracts};
 use crate::api::answers::aside;
 use crate::auth::{self, Peer};
-use crate::problem;
+use crate::{ending, problem};
 
 /// Time until the end of a process is reported again to a thread with too many calls.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -50,7 +50,7 @@ impl Contracts {
         )]
         let process = AsyncFd::with_interest(OwnedFd::from(target.watch), Interest::READABLE).map_err(failed)?;
         let contracts = self.clone();
-        let watching = tokio::spawn(async move { contracts.report_end(process, number).await });
+        let watching = ending::spawn("watch of a process", async move { contracts.report_end(process, number).await });
         Ok(Lease { number, pid, watching: watching.abort_handle() })
     }
 

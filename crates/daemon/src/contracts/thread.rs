@@ -19,7 +19,7 @@ use qfabric_host::manager::contracts::{
     ContractMessage, Coordinator, NotReadable, Participant, Reason, Refused, Timing,
 };
 use qfabric_linux::clock;
-use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
 use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointHolding, JointId, JointRequest};
 use qfabric_types::api::net::HeldRateId;
@@ -133,7 +133,8 @@ impl Runner {
 
     /// Gives the calling thread its real-time priority.
     fn enter(&self, priority: u32) {
-        let given = if priority > 0 { SchedAttr::fifo(priority).give(ThreadId(0)) } else { Ok(()) };
+        let fifo = SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(priority) };
+        let given = if priority > 0 { fifo.give(ThreadId(0)) } else { Ok(()) };
         let Err(error) = given else { return };
         match self.channels.makes_contracts() {
             true => tracing::warn!(%error, priority, "contracts with other hosts wait behind other work"),

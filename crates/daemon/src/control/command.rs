@@ -10,7 +10,9 @@ use qfabric_linux::capacity::Probes;
 use qfabric_linux::ecalls::Aim;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::contracts::JointId;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
+use qfabric_types::api::{
+    Application, ApplicationRequest, Change, Claim, HostLimits, HostStatus, LimitsPatch, Problem,
+};
 use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Share, Window};
 use tokio::sync::oneshot;
 
@@ -21,6 +23,8 @@ use super::loans::Keep;
 use super::rings::RingCounters;
 use super::sources::wake;
 use crate::auth::{Peer, Target};
+use crate::closer::Foreign;
+use crate::config::check_capacity;
 use crate::problem;
 
 /// Requests that may wait. Each takes a millisecond at worst; with more waiting, the answers would come too late.
@@ -182,7 +186,7 @@ impl Adjustment {
 pub(crate) struct NewRing {
     pub memory: SharedRing,
     pub wake: OwnedFd,
-    pub lease: OwnedFd,
+    pub lease: Foreign,
 }
 
 /// Everything that `/metrics` shows of the control thread.
@@ -275,13 +279,21 @@ impl Requests {
 
     /// Replaces all limits. When this returns, all are in force, or nothing has changed.
     pub(crate) async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
-        limits.check().map_err(|why| problem::invalid_limit(&why))?;
+        let checked = limits.check().and_then(|()| check_capacity(limits.capacity));
+        checked.map_err(|why| problem::invalid_limit(&why))?;
         self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
     }
 
     /// Replaces the bounds of the loop and the rule for contracts; new contracts obey it.
     pub(crate) fn set_bounds(&self, bounds: Bounds) -> Result<(), Problem> {
         self.send(Command::SetBounds(bounds))
+    }
+
+    /// Changes some limits. When this returns, all changes are in force, or nothing has changed.
+    pub(crate) async fn change_limits(&self, patch: LimitsPatch) -> Result<HostLimits, Problem> {
+        let capacity = if let Change::Set(capacity) = patch.capacity { Some(capacity) } else { None };
+        check_capacity(capacity).map_err(|why| problem::invalid_limit(&why))?;
+        self.ask(|reply| Command::ChangeLimits { patch: Box::new(patch), reply }).await
     }
 
     /// Waits until the queue has room. `None`: the service ends.
@@ -305,6 +317,23 @@ impl Requests {
 mod tests {
     use super::*;
     use crate::control::sources::wake_descriptor;
+
+    /// The control thread does not get the request: its queue stays empty.
+    #[tokio::test]
+    async fn a_capacity_beyond_the_machines_cpus_is_refused_while_the_service_runs() {
+        let (requests, receiver) = requests(Arc::new(wake_descriptor().unwrap()));
+        let capacity = Share::from_ppm(4_000_000_000);
+        let patch = LimitsPatch { capacity: Change::Set(capacity), ..LimitsPatch::default() };
+        let limits = HostLimits { capacity: Some(capacity), ..HostLimits::default() };
+        // Dropped unanswered where the request is not refused.
+        let closes = std::thread::spawn(move || receiver.recv_timeout(std::time::Duration::from_secs(1)).is_ok());
+        for refused in [requests.change_limits(patch).await, requests.set_limits(limits).await] {
+            let refused = refused.unwrap_err();
+            assert!(refused.code == "invalid_limit" && refused.message.contains("limits.capacity"), "{refused:?}");
+        }
+        drop(requests);
+        assert!(!closes.join().unwrap(), "nothing reached the control thread");
+    }
 
     #[test]
     fn a_request_to_a_full_queue_is_busy_and_to_a_closed_one_stopping() {

@@ -12,7 +12,7 @@ use super::history;
 use super::notes::Note;
 use super::rings::Ring;
 use super::sources::Source;
-use crate::auth::{Peer, Target};
+use crate::auth::{Peer, Target, places_for};
 use crate::config::{Reclaim, counted_for};
 use crate::problem;
 
@@ -161,6 +161,10 @@ impl Engine {
     }
 
     fn check_places(&self, peer: Peer, uid: u32) -> Result<(), Problem> {
+        let most = places_for(peer.owner.uid, self.limits.max_applications);
+        if peer.owner.uid != 0 && self.apps.by_id.len() >= most {
+            return Err(problem::too_many_of_users(self.apps.by_id.len(), most));
+        }
         let limit = self.limits.max_applications_per_user;
         match peer.owner.uid != 0 && self.apps.count_of(uid) >= limit {
             true => Err(problem::too_many_of_user(uid, limit)),

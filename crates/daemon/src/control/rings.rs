@@ -16,6 +16,7 @@ use qfabric_types::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::flood::Flood;
+use crate::closer::Foreign;
 
 /// Counters of one ring, since its start. They include every lost record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +39,9 @@ pub(crate) struct Ring {
     memory: SharedRing,
     /// The eventfd that the application writes to.
     pub wake: OwnedFd,
-    /// The connection; closed by the application or by its end.
-    pub lease: OwnedFd,
+    /// The connection; closed by the application or by its end. It may hold descriptors of the application, which the
+    /// control thread does not close.
+    pub lease: Foreign,
     consumer: Consumer,
     flood: Flood,
     /// The grant in force changed since it was last published.
@@ -62,7 +64,7 @@ pub(crate) enum Round {
 }
 
 impl Ring {
-    pub(super) fn new(memory: SharedRing, wake: OwnedFd, lease: OwnedFd, period: Nanos) -> Self {
+    pub(super) fn new(memory: SharedRing, wake: OwnedFd, lease: Foreign, period: Nanos) -> Self {
         Ring {
             memory,
             wake,
@@ -160,15 +162,33 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+    use crate::closer::{Closer, testing::slow_to_close};
     use crate::control::sources::wake_descriptor;
+    use qfabric_linux::testing::Watchdog;
     use qfabric_types::ring::{CAPACITY, Producer, PushOutcome};
     use qfabric_types::{Foresight, JobRecord};
 
     fn ring() -> (Ring, SharedRing) {
         let (ours, file) = SharedRing::create().unwrap();
-        let lease = wake_descriptor().unwrap();
+        let lease = Foreign::new(wake_descriptor().unwrap(), 0, &Closer::default());
         (Ring::new(ours, wake_descriptor().unwrap(), lease, Nanos::from_millis(40)), SharedRing::map(file).unwrap())
+    }
+
+    #[test]
+    fn the_end_of_a_ring_does_not_wait_for_descriptors_that_its_application_sent() {
+        let _watchdog = Watchdog::start("the end of a ring");
+        let (lease, client) = UnixStream::pair().unwrap();
+        let (near, far) = slow_to_close();
+        qfabric_shm::fds::send(&client, b"x", &[near.as_fd()]).unwrap();
+        drop((near, client));
+        let (mut ring, _applications) = ring();
+        ring.lease = Foreign::new(lease.into(), 7, &Closer::default());
+        drop(ring);
+        drop(far);
     }
 
     fn job(k: u64) -> JobEvent {

@@ -23,7 +23,6 @@ use qfabric_types::{Instant, Nanos};
 use super::hub::JUDGE_EVERY;
 use super::misses::SERVICE;
 use super::raise::{Event, Queued};
-use super::share::RunTimes;
 use super::sources::{ReadySources, Source};
 use super::subscription::{Subscription, count};
 use super::{Ecalls, drop_aside};
@@ -68,14 +67,13 @@ struct Turning {
     buffer: Vec<u8>,
     judge_at: Instant,
     check_at: Instant,
-    run_times: RunTimes,
 }
 
 impl Turning {
     fn new(ecalls: Arc<Ecalls>, acceptor: Acceptor) -> Turning {
         let buffer = vec![0; MAX_MESSAGE];
-        let (judge_at, check_at, run_times) = (Instant::ZERO, Instant::ZERO, RunTimes::default());
-        Turning { ecalls, acceptor, buffer, judge_at, check_at, run_times }
+        let (judge_at, check_at) = (Instant::ZERO, Instant::ZERO);
+        Turning { ecalls, acceptor, buffer, judge_at, check_at }
     }
 
     fn run(mut self) {
@@ -160,8 +158,23 @@ impl Turning {
                 self.take_out(subscription, &why);
             }
         }
-        for (subscription, why) in self.run_times.judge(now, &all, self.ecalls.config.max_cpu_per_user) {
-            self.take_out(&subscription, &why);
+        self.judge_users(now, all);
+    }
+
+    /// Removes all handlers in the kernel of users who took more than their share of CPU time.
+    fn judge_users(&self, now: Instant, mut all: Vec<Arc<Subscription>>) {
+        all.retain(|subscription| subscription.terms.owner.uid != 0);
+        let reading = |subscription: Arc<Subscription>| {
+            let run_ns = subscription.counters().run_ns;
+            (subscription, run_ns)
+        };
+        let readings: Vec<_> = all.into_iter().map(reading).collect();
+        let suspended = self.ecalls.registry().accounts.judge_all(now, &readings);
+        for suspension in suspended {
+            let of_user = readings.iter().filter(|(one, _)| one.terms.owner.uid == suspension.uid);
+            for (subscription, _) in of_user.filter(|(one, _)| one.is_active() && one.has_kernel_part()) {
+                self.take_out(subscription, &suspension.why());
+            }
         }
     }
 

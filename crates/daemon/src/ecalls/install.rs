@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use qfabric_ecode::{Bound, Environment, Program};
+use qfabric_linux::clock;
 use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
 use qfabric_sync::{Lock, assert_may_block, lock};
 use qfabric_types::api::Problem;
@@ -135,7 +136,7 @@ impl Ecalls {
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
-        self.registry().check_room_for_subscription(peer.owner, &self.config)?;
+        self.registry().check_room_for_subscription(peer.owner, &self.config, clock::now())?;
         let (down, known) = self.session_of(peer, &request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
         let bound = self.bound(peer, &request, &service, &programs)?;
@@ -523,6 +524,7 @@ fn geometry(memory: Option<&MemoryUp>, format: &Format) -> Result<Option<Geometr
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
+    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::ecalls::EcallsConfig;
@@ -570,6 +572,46 @@ mod tests {
         assert!(refused.message.contains(&taken.iter().sum::<u64>().to_string()), "{refused:?}");
         let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
         (0..5).for_each(|_| drop(subscribe(root).unwrap()));
+    }
+
+    #[test]
+    fn a_user_who_ends_a_busy_handler_and_installs_it_again_is_refused_until_the_share_covers_it() {
+        let (folder, user) = (tempfile::tempdir().unwrap(), UserProcess::start());
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
+        let subscribe = |peer: Peer| {
+            let (service, k_code) = (misses::SERVICE.to_owned(), Some("return 1;".to_owned()));
+            let only_pid = Some(user.1.pid);
+            ecalls.subscribe(peer, SubscriptionRequest { service, k_code, only_pid, ..Default::default() })
+        };
+        let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
+        for peer in [user.1, root] {
+            let id = subscribe(peer).unwrap().id;
+            let busy = ecalls.registry().subscription(id, peer).unwrap().clone();
+            busy.tally.run_ns.fetch_add(60_000_000_000, Ordering::Relaxed);
+            ecalls.unsubscribe(peer, id).unwrap();
+        }
+        let refused = subscribe(user.1).unwrap_err();
+        assert_eq!(refused.code, "ecalls_limit");
+        assert!(refused.message.contains("0.1 CPU (ecalls.max_cpu_per_user)"), "{refused:?}");
+        subscribe(root).expect("root has no limit");
+    }
+
+    #[test]
+    fn all_users_together_leave_an_eighth_of_the_subscriptions_to_root() {
+        let (folder, user) = (tempfile::tempdir().unwrap(), UserProcess::start());
+        let config = EcallsConfig { max_subscriptions: 16, ..EcallsConfig::default() };
+        let ecalls = Ecalls::new(config, folder.path(), &Ending::new().unwrap()).unwrap();
+        let subscribe = |peer: Peer| {
+            let (service, k_code) = (misses::SERVICE.to_owned(), Some("return 1;".to_owned()));
+            let only_pid = Some(user.1.pid);
+            ecalls.subscribe(peer, SubscriptionRequest { service, k_code, only_pid, ..Default::default() })
+        };
+        let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
+        (0..14).for_each(|_| drop(subscribe(user.1).unwrap()));
+        let refused = subscribe(user.1).unwrap_err();
+        assert!(refused.message.contains("14 is the limit"), "{refused:?}");
+        (0..2).for_each(|_| drop(subscribe(root).unwrap()));
+        assert!(subscribe(root).unwrap_err().message.contains("16 is the limit"));
     }
 
     #[test]

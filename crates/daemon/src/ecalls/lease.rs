@@ -18,7 +18,7 @@ use super::raise::Event;
 use super::registry::Lease;
 use super::subscription::{Subscription, count};
 use super::{Ecalls, Source, drop_aside, problems};
-use crate::auth::{self, Peer};
+use crate::auth::{self, Peer, places_for};
 use crate::closer::Foreign;
 use crate::problem;
 
@@ -36,13 +36,13 @@ impl Ecalls {
         let Ok(peer) = peer else { return };
         let mut registry = self.registry();
         let own = registry.leases.values().filter(|lease| lease.peer.owner.uid == peer.owner.uid).count();
-        let full = registry.leases.len() >= self.config.max_leases
+        let most = places_for(uid, self.config.max_leases);
+        let full = registry.leases.len() >= most
             || (peer.owner.uid != 0 && own >= self.config.max_leases_per_user)
             || self.closer.is_full(uid);
         if full {
             drop(registry);
-            let problem =
-                problems::limit("too many connections to ecalls.sock", self.config.max_leases, "ecalls.max_leases");
+            let problem = problems::limit("too many connections to ecalls.sock", most, "ecalls.max_leases");
             return send(&socket, &FromDaemon::Refused(&problem.to_string()), &[]);
         }
         let id = registry.number();

@@ -58,6 +58,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use qfabric_linux::clock;
 use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
 use qfabric_sync::{Guard, Lock, rank};
 use qfabric_types::Share;
@@ -67,7 +68,7 @@ use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use crate::auth::Peer;
 use crate::channels::Outlet;
 use crate::closer::Closer;
-use crate::ending::Ending;
+use crate::ending::{Ending, contain};
 use crate::timeline::Recorder;
 use favour::Favours;
 use files::ServiceFiles;
@@ -76,6 +77,7 @@ use pool::Pool;
 use raise::Queued;
 use redirect::Redirects;
 use registry::{GroupHook, Registry, Service};
+use share::Accounts;
 use sources::{Source, Sources};
 use subscription::Subscription;
 
@@ -141,7 +143,7 @@ fn paused_at(limit: Share) -> Share {
 fn drop_aside<T: Send + 'static>(what: T) {
     let thread = std::thread::Builder::new().name("qf-ecalls-end".to_owned());
     // If no thread can be started, the value is dropped here.
-    let _ = thread.spawn(move || drop(what));
+    let _ = thread.spawn(move || contain(|| drop(what)));
 }
 
 /// The kernel, and the ring through which its events arrive.
@@ -215,6 +217,7 @@ impl Ecalls {
             totals: Totals::default(),
             config,
         };
+        ecalls.registry().accounts = Accounts::new(ecalls.config.max_cpu_per_user);
         ecalls.add_own_services();
         Ok(Arc::new(ecalls))
     }
@@ -320,6 +323,9 @@ impl Ecalls {
         drop(registry);
         subscription.processes().for_each(|process| self.forget(process));
         let installed = subscription.take_out("it has ended");
+        // The next subscription of the user does not begin with a new second.
+        let took = subscription.tally.not_charged(subscription.tally.run_ns.load(Ordering::Relaxed));
+        self.registry().accounts.charge(subscription.terms.owner.uid, took, clock::now());
         Some(Remains { _installed: installed, _hook: hook, subscription, unused })
     }
 
@@ -340,18 +346,22 @@ impl Ecalls {
             return;
         }
         let following = self.following.clone();
+        let ending = self.ending.clone();
         let attach = move || {
-            for one in followed {
+            for one in &followed {
                 match one.attach_new() {
                     Ok(names) if names.is_empty() => {}
                     Ok(names) => tracing::info!(interfaces = names.join(", "), "handlers attached to new interfaces"),
                     Err(error) => tracing::warn!(%error, "cannot attach handlers to a new interface"),
                 }
             }
+        };
+        let body = move || {
+            let _ = ending.guard("qf-ecalls-links", attach);
             following.store(false, Ordering::Release);
         };
         let thread = std::thread::Builder::new().name("qf-ecalls-links".to_owned());
-        if thread.spawn(attach).is_err() {
+        if thread.spawn(body).is_err() {
             self.following.store(false, Ordering::Release);
         }
     }

@@ -39,8 +39,9 @@ pub struct EcallsConfig {
     pub max_instructions: u32,
     /// The same limit at the kernel's scheduler hooks (`sched.*`), where the CPU does nothing else in the meantime.
     pub max_instructions_scheduler: u32,
-    /// Largest share of one CPU that all handlers of a user together may take, measured over a second. Above it the
-    /// handler that took most is removed. Handlers in the daemon pause before that.
+    /// Largest share of one CPU that all handlers of a user together may take, a second's share at once. Above it
+    /// the user's handlers in the kernel are removed, and new ones are refused until the share covers the use. Handlers
+    /// in the daemon pause before that.
     pub max_cpu_per_user: Share,
     /// Events that may wait for the dispatcher; further ones are dropped and counted.
     pub queue: usize,
@@ -103,10 +104,21 @@ impl Default for EcallsConfig {
 impl EcallsConfig {
     /// The first key out of range: its name, its value, and the accepted values.
     pub fn out_of_range(&self) -> Option<(&'static str, String, &'static str)> {
+        const MEMORY: u64 = 1 << 40;
+        let memory = [("ecalls.max_memory", self.max_memory), ("ecalls.max_memory_per_user", self.max_memory_per_user)];
+        if let Some((key, value)) = memory.into_iter().find(|(_, value)| *value > MEMORY) {
+            return Some((key, value.to_string(), "0 to 1099511627776 bytes (1 TiB)"));
+        }
+        let (faults, per_author) = (self.faults_per_second as usize, self.max_subscriptions_per_author);
         let sizes = [
             ("ecalls.max_leases", self.max_leases, 1..=10_000, "1 to 10000"),
+            ("ecalls.max_leases_per_user", self.max_leases_per_user, 0..=10_000, "0 to 10000"),
             ("ecalls.max_services", self.max_services, 0..=10_000, "0 to 10000"),
+            ("ecalls.max_services_per_user", self.max_services_per_user, 0..=10_000, "0 to 10000"),
             ("ecalls.max_subscriptions", self.max_subscriptions, 0..=10_000, "0 to 10000"),
+            ("ecalls.max_subscriptions_per_user", self.max_subscriptions_per_user, 0..=10_000, "0 to 10000"),
+            ("ecalls.max_subscriptions_per_author", per_author, 0..=10_000, "0 to 10000"),
+            ("ecalls.faults_per_second", faults, 0..=1_000_000, "0 to 1000000"),
             ("ecalls.max_handlers_per_user", self.max_handlers_per_user, 0..=10_000, "0 to 10000"),
             ("ecalls.queue", self.queue, 1..=1_000_000, "1 to 1000000"),
             ("ecalls.queue_per_subscription", self.queue_per_subscription, 1..=1_000_000, "1 to 1000000"),
@@ -190,5 +202,18 @@ mod tests {
         let config = EcallsConfig { max_cpu_per_user: Share::ZERO, ..EcallsConfig::default() };
         assert_eq!(config.out_of_range().unwrap().0, "ecalls.max_cpu_per_user");
         assert_eq!(EcallsConfig::default().out_of_range(), None);
+        for key in [
+            "max_leases_per_user",
+            "max_services_per_user",
+            "max_subscriptions_per_user",
+            "max_subscriptions_per_author",
+            "faults_per_second",
+            "max_memory",
+            "max_memory_per_user",
+        ] {
+            let value = if key.starts_with("max_memory") { 1 << 50 } else { 4_000_000_000_u64 };
+            let config: EcallsConfig = toml::from_str(&format!("{key} = {value}")).unwrap();
+            assert_eq!(config.out_of_range().map(|found| found.0), Some(&*format!("ecalls.{key}")));
+        }
     }
 }

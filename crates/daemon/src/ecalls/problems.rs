@@ -84,6 +84,12 @@ pub(crate) fn too_long(service: &str, more: u64, has: u64, limit: u32, key: &str
     new("ecalls_limit", message, format!("do less work in each loop, loop fewer times, give less fuel, or raise {key}"))
 }
 
+/// The user's handlers took more CPU time than allowed.
+pub(crate) fn suspended(why: &str) -> Problem {
+    let next = "install it again then, do less work for each event, or raise ecalls.max_cpu_per_user";
+    new("ecalls_limit", why.to_owned(), next)
+}
+
 /// Parts of the request contradict each other.
 pub(crate) fn chain(message: impl Into<String>, next_step: impl Into<String>) -> Problem {
     Problem::new("chain", message, next_step)

@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use qfabric_linux::ecalls::{Installed, SocketModule, Unsupported};
-use qfabric_types::Owner;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{HandlerInfo, LeaseId, OptionInfo, Origin, ServiceId, ServiceInfo, SubscriptionId};
 use qfabric_types::format::Format;
+use qfabric_types::{Instant, Owner};
 use tokio::sync::oneshot;
 
 use super::memory::Down;
 use super::policy::EcallsConfig;
 use super::problems;
+use super::share::Accounts;
 use super::subscription::Subscription;
-use crate::auth::Peer;
+use crate::auth::{Peer, places_for};
 use crate::channels::Inlet;
 use crate::closer::Foreign;
 
@@ -30,6 +31,8 @@ pub(crate) struct Registry {
     pub tails: HashMap<u64, Tail>,
     /// Calls that wait for their answers.
     pub calls: HashMap<u64, Call>,
+    /// The CPU time of users' handlers.
+    pub accounts: Accounts,
     last: u64,
 }
 
@@ -194,21 +197,26 @@ impl Registry {
     pub(super) fn check_room_for_service(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
         let owners = || self.services.values().filter_map(|service| service.owner);
         let (all, own) = (owners().count(), owners().filter(|o| o.peer.owner.uid == owner.uid).count());
-        if all >= config.max_services {
-            return Err(problems::limit(
-                &format!("{all} services are registered"),
-                config.max_services,
-                "ecalls.max_services",
-            ));
+        let most = places_for(owner.uid, config.max_services);
+        if all >= most {
+            return Err(problems::limit(&format!("{all} services are registered"), most, "ecalls.max_services"));
         }
         of_user("services", own, owner, config.max_services_per_user, "ecalls.max_services_per_user")
     }
 
-    pub(super) fn check_room_for_subscription(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {
+    pub(super) fn check_room_for_subscription(
+        &self,
+        owner: Owner,
+        config: &EcallsConfig,
+        now: Instant,
+    ) -> Result<(), Problem> {
+        if let Some(suspension) = self.accounts.suspension(owner.uid, now) {
+            return Err(problems::suspended(&suspension.why()));
+        }
         let all = self.subscriptions.len();
-        if all >= config.max_subscriptions {
-            let what = format!("{all} subscriptions exist");
-            return Err(problems::limit(&what, config.max_subscriptions, "ecalls.max_subscriptions"));
+        let most = places_for(owner.uid, config.max_subscriptions);
+        if all >= most {
+            return Err(problems::limit(&format!("{all} subscriptions exist"), most, "ecalls.max_subscriptions"));
         }
         let own = self.subscriptions.values().filter(|s| s.terms.owner.uid == owner.uid).count();
         of_user("subscriptions", own, owner, config.max_subscriptions_per_user, "ecalls.max_subscriptions_per_user")

@@ -135,6 +135,8 @@ pub(crate) struct Watched {
 pub(crate) struct Tally {
     /// CPU time of its handlers in ns: of those in the daemon, and of those in the kernel after their removal.
     pub run_ns: AtomicU64,
+    /// The part of the run time that its owner's account was charged with.
+    charged: AtomicU64,
     /// Calls of its handlers, counted as `run_ns`.
     pub calls: AtomicU64,
     /// Share of a CPU that all handlers of its owner took in the last second, in millionths.
@@ -312,6 +314,11 @@ impl Subscription {
         installed
     }
 
+    /// Whether a part of the chain runs in the kernel now.
+    pub(super) fn has_kernel_part(&self) -> bool {
+        lock(&self.installed).is_some()
+    }
+
     /// Whether it has a handler in the kernel.
     fn runs_in_kernel(&self) -> bool {
         self.terms.plan.in_kernel.iter().any(|step| matches!(step, Step::KHandler | Step::KCode))
@@ -386,6 +393,11 @@ fn shown(fault: Option<Fault>) -> String {
 }
 
 impl Tally {
+    /// The part of `run_ns`, a reading of the run time, that was not returned by an earlier call.
+    pub(super) fn not_charged(&self, run_ns: u64) -> Nanos {
+        Nanos::new(run_ns.saturating_sub(self.charged.fetch_max(run_ns, Ordering::Relaxed)))
+    }
+
     fn read(&self) -> SubscriptionCounters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SubscriptionCounters {

@@ -12,45 +12,56 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::memory::{MemoryAnswer, MemoryRequest};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::task::spawn_blocking;
 
 use super::Memory;
 use super::session::{Answered, Session};
 use crate::api::{Place, accept_each};
 use crate::auth::Peer;
-use crate::problem;
+use crate::closer::{Closer, LastClose};
+use crate::{ending, problem};
 
 /// Serves until dropped.
 pub(crate) async fn serve(listener: OwnedFd, memory: Arc<Memory>, places: usize) -> io::Result<()> {
     // The refusal is the first message, so the socket has room for it.
     let refuse = |socket: &UnixStream, problem| _ = send(socket, &refused(problem));
-    let serve = |socket, peer, place| serve_one(socket, peer, memory.clone(), place);
+    let closer = Closer::default();
+    let serve = |socket, peer, place| serve_one(socket, peer, memory.clone(), closer.clone(), place);
     accept_each(listener, "memory.sock", places, serve, refuse).await
 }
 
-async fn serve_one(socket: UnixStream, peer: Peer, memory: Arc<Memory>, _place: Place) {
-    if let Err(error) = exchange(&socket, peer, memory).await {
+async fn serve_one(socket: UnixStream, peer: Peer, memory: Arc<Memory>, closer: Closer, place: Place) {
+    let last = match LastClose::of(&socket, place, peer.owner.uid, &closer) {
+        Ok(last) => last,
+        Err(error) => return tracing::debug!(%error, pid = peer.pid, "a connection for memory is closed"),
+    };
+    if let Err(error) = exchange(&socket, peer, memory, &closer).await {
         tracing::debug!(%error, pid = peer.pid, "a connection for memory ended with an error");
     }
+    drop(socket);
+    last.end();
 }
 
 /// Answers requests until the client closes the connection.
-async fn exchange(socket: &UnixStream, peer: Peer, memory: Arc<Memory>) -> io::Result<()> {
-    let opened = spawn_blocking(move || Session::open(memory, peer)).await?;
+async fn exchange(socket: &UnixStream, peer: Peer, memory: Arc<Memory>, closer: &Closer) -> io::Result<()> {
+    let opened = aside(move || Session::open(memory, peer)).await?;
     let mut session = match opened {
         Ok(session) => session,
         Err(problem) => return send(socket, &refused(problem)),
     };
     let mut buffer = vec![0; MemoryRequest::MAX_BYTES];
     loop {
-        let received = socket.async_io(Interest::READABLE, || fds::recv(socket, &mut buffer)).await;
-        let length = match received {
-            Ok(received) if received.length > 0 => received.length,
-            _ => break,
-        };
+        let received = socket.async_io(Interest::READABLE, || fds::recv_all_now(socket, &mut buffer)).await;
+        let Ok(received) = received else { break };
+        if !received.fds.is_empty() {
+            closer.close(peer.owner.uid, received.fds);
+        }
+        if received.length == 0 || received.is_cut || closer.is_full(peer.owner.uid) {
+            break;
+        }
+        let length = received.length;
         let request = serde_json::from_slice::<MemoryRequest>(&buffer[..length]);
         let answered;
-        (session, answered) = spawn_blocking(move || {
+        (session, answered) = aside(move || {
             let answered = match request {
                 Ok(request) => session.answer(request),
                 Err(error) => refused(invalid(&error)),
@@ -63,8 +74,13 @@ async fn exchange(socket: &UnixStream, peer: Peer, memory: Arc<Memory>) -> io::R
         }
     }
     // Unlocks pages, which takes time.
-    spawn_blocking(move || drop(session)).await?;
-    Ok(())
+    aside(move || drop(session)).await
+}
+
+/// Runs `act` in a worker thread; a panic ends the service.
+async fn aside<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let failed = || io::Error::other("the request panicked; the service ends");
+    ending::worker("memory worker", act).await.ok_or_else(failed)
 }
 
 fn invalid(error: &serde_json::Error) -> Problem {

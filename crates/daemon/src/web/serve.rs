@@ -31,7 +31,7 @@ use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
 use crate::api::{Place, Places, after_failure, bounded};
 use crate::auth::Peer;
-use crate::problem;
+use crate::{ending, problem};
 
 /// Connections of users. One user has at most a quarter; a browser opens at most six to one host.
 const USERS: usize = 64;
@@ -66,7 +66,7 @@ pub(crate) async fn serve_web(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => match strangers.clone().try_acquire_owned() {
-                Ok(permit) => drop(tokio::spawn(serve_one(stream, desk.clone(), permit))),
+                Ok(permit) => drop(ending::spawn("web page", serve_one(stream, desk.clone(), permit))),
                 // The connection closes without an answer: it has not sent a request yet.
                 Err(_) => counts::refused(Cause::Limit),
             },

@@ -424,7 +424,8 @@ pub struct SubscriptionCounters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UserBudget {
-    /// Largest share of one CPU (`ecalls.max_cpu_per_user`). Above it the handler that took most is suspended.
+    /// Largest share of one CPU (`ecalls.max_cpu_per_user`). Above it the user's handlers in the
+    /// kernel are suspended.
     pub limit: Share,
     /// The share that the user's handlers took in the last complete second.
     pub used: Share,
