@@ -309,9 +309,9 @@ impl Journal {
             return Err(TurnError::Odd { knob: knob.clone(), was, value: value.to_owned() });
         }
         if !self.knobs.contains_key(knob) {
-            let was = knob.former(was);
+            let was = knob.former(was.clone());
             self.append(&Record::Knob(Turned { knob: knob.clone(), was: was.clone() }))?;
-            self.knobs.insert(knob.clone(), was.clone());
+            self.knobs.insert(knob.clone(), was);
         }
         write(knob, value).map_err(TurnError::Refused)?;
         let now = knob.value().unwrap_or_default();
