@@ -191,12 +191,7 @@ impl ApplyError {
                 format!(
                     "thread {thread} may run on CPUs {mask}, but a reservation needs all CPUs of its root domain ({needed})"
                 ),
-                format!(
-                    "allow all of them (taskset -cp {needed} {thread}), or make a cpuset partition of CPUs {mask} \
-                     (cpuset.cpus.partition = root) and move the thread there, or reserve slots of one CPU: set \
-                     mechanism.name = \"dispatcher\" in the daemon's configuration, or stop the daemon and use --mechanism \
-                     dispatcher; then ask for a fixed service (--period T --service C)"
-                ),
+                for_pinned(*thread, mask, needed),
             ),
             ApplyError::NoSlots { thread, why, fix } => {
                 Problem::new("no_slots", format!("thread {thread}: {why}"), fix)
@@ -228,6 +223,16 @@ impl ApplyError {
             ),
         }
     }
+}
+
+/// The next steps for a thread that may not run on all CPUs of its root domain.
+fn for_pinned(thread: ThreadId, mask: &CpuList, needed: &CpuList) -> String {
+    format!(
+        "allow all of them (taskset -cp {needed} {thread}), or make a cpuset partition of CPUs {mask} \
+         (cpuset.cpus.partition = root) and move the thread there, or reserve slots of one CPU: set mechanism.name = \
+         \"dispatcher\" in the daemon's configuration, or stop the daemon and use --mechanism dispatcher; then ask for a fixed \
+         service (--period T --service C)"
+    )
 }
 
 impl ApplyError {
