@@ -606,7 +606,7 @@ struct Unrestored {
 }
 
 impl Unrestored {
-    fn is_pending(mut self) -> bool {
+    fn lists_changes(mut self) -> bool {
         self.drop_undone();
         let Unrestored { threads, dispatched, features, knobs, clamped } = self;
         !(threads.is_empty() && dispatched.is_empty() && features.is_empty() && knobs.is_empty() && clamped.is_empty())
@@ -736,7 +736,7 @@ fn read_of(path: &Path, file: &File, uid: u32) -> Result<Option<Unrestored>, Jou
 /// True if no process holds the journal and it lists no change to undo.
 fn lists_no_change(path: &Path) -> bool {
     let left = open_held(path, false).and_then(|file| file.map_or(Ok(None), |file| read(path, &file)));
-    left.is_ok_and(|left| left.is_none_or(|left| !left.is_pending()))
+    left.is_ok_and(|left| left.is_none_or(|left| !left.lists_changes()))
 }
 
 fn io_error(path: &Path, source: io::Error) -> JournalError {
