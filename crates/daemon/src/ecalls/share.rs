@@ -87,7 +87,7 @@ impl Accounts {
         let account = self.users.entry(uid).or_default();
         let period = u128::from(took.get()) * 1_000_000 / u128::from(self.most.ppm().max(1));
         account.covered = account.covered.max(began) + Nanos::new(u64::try_from(period).unwrap_or(u64::MAX / 4));
-        account.in_window = account.in_window + took;
+        account.in_window += took;
     }
 
     /// The users whose handlers are to be removed now. Begins and ends suspensions, and forgets accounts without use.
