@@ -35,8 +35,10 @@ pub(crate) fn dropped() -> u64 {
     DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
 }
 
+type Replace = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
+
 /// Replaces the filter of the running logger.
-static CHANGE: OnceLock<Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>> = OnceLock::new();
+static CHANGE: OnceLock<Box<Replace>> = OnceLock::new();
 
 /// Applies the configured filter to the running logger, unless the command line or the environment sets another. Fails
 /// if the filter is invalid, or if the program that embeds the service has its own logger.

@@ -77,7 +77,11 @@ impl Context {
         // With a full queue, the thread of the account follows at its next check.
         if let Ok(HostStatus { applications, .. }) = self.requests.ask(|reply| Command::Status { reply }).await {
             let energy = self.energy.clone();
-            let _ = aside(move || Ok(energy.follow(&applications))).await;
+            let follow = move || {
+                energy.follow(&applications);
+                Ok(())
+            };
+            let _ = aside(follow).await;
         }
     }
 }
