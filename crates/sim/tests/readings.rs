@@ -135,7 +135,7 @@ fn an_application_that_listens_on_a_q_channel_gets_the_readings_of_hosts() {
 fn readings_of_an_application_go_to_sinks_that_name_the_attribute() {
     let (plain, naming) = (Rc::new(RefCell::new(0)), Rc::new(RefCell::new(0)));
     let mut hosts = Hosts::new(vec![Counts::default(), Counts(plain.clone()), Counts(naming.clone())]);
-    let key = format!("reading_{:08x}", AttributeId::of("app.position").0).parse().unwrap();
+    let key = AttributeId::of("app.position").key().parse().unwrap();
     let attributes = [Attributes::default(), [(key, 1)].into_iter().collect()];
     for (host, attributes) in [1, 2].into_iter().zip(attributes) {
         let sink = SinkSpec { attributes, ..SinkSpec::default() };

@@ -42,6 +42,12 @@ impl AttributeId {
         }
         AttributeId(hash)
     }
+
+    /// The Q-attribute by which a sink on a Q-channel says that it needs the readings of this attribute, with any
+    /// value. Without it a sink of an application receives no readings of `app.*`.
+    pub fn key(self) -> String {
+        format!("reading_{:08x}", self.0)
+    }
 }
 
 impl fmt::Display for AttributeId {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use qfabric_client::channel::{Channel, Channels, Registration, Sink, SinkOptions, Source, SourceOptions, Spec};
-use qfabric_types::monitor::ReadingEvent;
+use qfabric_types::monitor::{AttributeId, ReadingEvent};
 
 use crate::host::{Host, OPEN, Site, eventually};
 use crate::talk::{FORMAT, enter};
@@ -16,6 +16,9 @@ const RECEIVER: usize = 0;
 const COMBINER: usize = 1;
 const REPORTING: [usize; 2] = [2, 3];
 const NAMES: [&str; 2] = ["h2", "h3"];
+
+/// The attribute that the hosts report. Without its name, a sink gets no readings of applications.
+const READING: &str = "app.reading";
 
 const PASSED_ON: &str = "qfabric_channels_passed_on_total";
 const BUNDLES: &str = "qfabric_channels_bundles_out_total";
@@ -52,7 +55,7 @@ impl Reporter {
     fn report(&mut self, times: i64) {
         for _ in 0..times {
             self.next += 1;
-            self.registration.report("app.reading", self.next).unwrap();
+            self.registration.report(READING, self.next).unwrap();
         }
     }
 }
@@ -70,7 +73,8 @@ impl Receiver {
         let channel = enter(&channels, "load", &Spec::of(FORMAT));
         let source = channel.source_subscribe(&SourceOptions::default()).unwrap();
         let quality = channel.quality().unwrap();
-        let sink = quality.sink(&SinkOptions::default()).unwrap();
+        let attributes = BTreeMap::from([(AttributeId::of(READING).key(), 1)]);
+        let sink = quality.sink(&SinkOptions { attributes, ..SinkOptions::default() }).unwrap();
         Receiver { sink, got: BTreeMap::new(), _open: (source, quality, channel, channels) }
     }
 

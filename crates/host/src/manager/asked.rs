@@ -22,7 +22,7 @@ const MAX_MARKS: usize = 48;
 pub(super) fn marks(wanted: &BTreeSet<AttributeId>) -> BTreeSet<Key> {
     let keys: Vec<String> = match wanted.len() > MAX_MARKS {
         true => vec![ALL.to_owned()],
-        false => wanted.iter().map(|attribute| key(*attribute)).chain([ASKED.to_owned()]).collect(),
+        false => wanted.iter().map(|attribute| attribute.key()).chain([ASKED.to_owned()]).collect(),
     };
     keys.iter().map(|key| key.parse().expect("a key")).collect()
 }
@@ -36,7 +36,7 @@ pub(super) fn filter_id(channel: &ChannelId) -> FilterId {
 /// The filter for events that are readings.
 pub(super) fn filter() -> Choose {
     Box::new(|event, sinks, chosen| {
-        let Some(key) = ReadingEvent::attribute_of(event.payload).map(key) else { return };
+        let Some(key) = ReadingEvent::attribute_of(event.payload).map(AttributeId::key) else { return };
         let is_private = ReadingEvent::is_applications(event.payload);
         // A report for one host looks at that host's marks only.
         for (at, chosen) in chosen.iter_mut().enumerate().filter(|(_, chosen)| **chosen) {
@@ -44,8 +44,4 @@ pub(super) fn filter() -> Choose {
             *chosen = has(&key) || has(ALL) || !is_private && !has(ASKED);
         }
     })
-}
-
-fn key(attribute: AttributeId) -> String {
-    format!("reading_{:08x}", attribute.0)
 }
