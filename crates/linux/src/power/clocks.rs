@@ -128,7 +128,7 @@ pub struct Clock {
 
 impl Clock {
     /// The lowest frequency that is at least this part of the highest one, in kHz. A driver that takes any frequency
-    /// gets a multiple of [`STEP`].
+    /// gets a multiple of 100 MHz.
     pub fn at_least(&self, part: f64) -> u64 {
         let (least, most) = self.range;
         let khz = ((part * most as f64 - 1e-3).ceil() as u64).clamp(least, most);
