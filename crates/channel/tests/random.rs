@@ -73,17 +73,21 @@ fn known(counts: &SourceCounts) -> u64 {
     counts.delivered + counts.filtered + counts.dropped + counts.late + counts.lost
 }
 
+/// The accounts of all sources.
+fn source_counts(run: &Run) -> impl Iterator<Item = SourceCounts> + '_ {
+    let counts = run.sources.iter().map(|(host, source)| run.world.node(host).source_counts(*source));
+    counts.map(|counts| counts.expect("the source is there"))
+}
+
 /// Number of events without an outcome.
 fn unknown(run: &Run) -> u64 {
-    let sources = run.sources.iter().map(|(host, source)| run.world.node(host).source_counts(*source));
     let unknown = |counts: SourceCounts| counts.sent.checked_sub(known(&counts)).expect("no outcome without an event");
-    sources.map(|counts| unknown(counts.expect("the source is there"))).sum()
+    source_counts(run).map(unknown).sum()
 }
 
 /// Number of events that the sources know to be lost.
 fn lost_at_sources(run: &Run) -> u64 {
-    let counts = run.sources.iter().map(|(host, source)| run.world.node(host).source_counts(*source));
-    counts.map(|counts| counts.expect("the source is there").lost).sum()
+    source_counts(run).map(|counts| counts.lost).sum()
 }
 
 /// The conditions hold after each operation and at the end.

@@ -27,6 +27,13 @@ fn cpu_time(process: &Process) -> u64 {
     qfabric_linux::clock::process_cpu(process.pid()).unwrap().get()
 }
 
+/// A service that reads `file` at its start and at each hangup, and a client of it.
+fn daemon_with_file(folder: &Path, file: &Path) -> (Process, Client) {
+    let environment = [("FOLDER", folder.to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
+    let process = role("a_daemon_with_a_file", None, &environment);
+    (process, served(folder))
+}
+
 #[test]
 fn a_daemon_that_is_stopped_restores_everything_and_removes_its_sockets() {
     let _lock = live_lock();
@@ -48,17 +55,14 @@ fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
     let file = folder.path().join("daemon.toml");
     let configure = |capacity: &str| std::fs::write(&file, format!("[limits]\ncapacity = {capacity}\n")).unwrap();
     configure("0.6");
-    let environment = [("FOLDER", folder.path().to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
-    let mut process = role("a_daemon_with_a_file", None, &environment);
-    let socket = folder.path().join("qfabric.sock");
-    let capacity = || Some(Client::connect_to(&socket).ok()?.status().ok()?.capacity.ppm());
-    eventually("the daemon serves", || capacity() == Some(600_000));
-    let (_worker, thread) = covered_worker(&Client::connect_to(&socket).unwrap());
+    let (mut process, client) = daemon_with_file(folder.path(), &file);
+    let capacity = || Some(client.status().ok()?.capacity.ppm());
+    assert_eq!(capacity(), Some(600_000));
+    let (_worker, thread) = covered_worker(&client);
     let hang_up = || kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::HUP).unwrap();
     configure("0.4");
     hang_up();
     eventually("the new capacity holds", || capacity() == Some(400_000));
-    let client = Client::connect_to(&socket).unwrap();
     configure("nonsense");
     hang_up();
     configure("0.5\nmax_threads = 0");
@@ -89,11 +93,7 @@ fn a_hangup_changes_who_consents_to_joint_contracts() {
     let configure =
         |joint: &str| std::fs::write(&file, format!("[limits]\ncapacity = 0.6\n[joint]\n{joint}\n")).unwrap();
     configure("");
-    let environment = [("FOLDER", folder.path().to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
-    let mut process = role("a_daemon_with_a_file", None, &environment);
-    let socket = folder.path().join("qfabric.sock");
-    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
-    let client = Client::connect_to(&socket).unwrap();
+    let (mut process, client) = daemon_with_file(folder.path(), &file);
     let hang_up = || kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::HUP).unwrap();
     let request = JointBuilder::new().want("", Resource::Cpu, 0.1, 0.1).unwrap().application("", "player");
     let is_declined = || request.apply(&client).is_err_and(|error| error.to_string().contains("no program answers"));
@@ -119,11 +119,7 @@ fn a_hangup_changes_the_rule_for_contracts() {
         std::fs::write(&file, format!("[limits]\ncapacity = 0.6\n[contracts]\nreclaim = \"{rule}\"\n")).unwrap();
     };
     configure("never");
-    let environment = [("FOLDER", folder.path().to_str().unwrap()), ("CONFIG", file.to_str().unwrap())];
-    let mut process = role("a_daemon_with_a_file", None, &environment);
-    let socket = folder.path().join("qfabric.sock");
-    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
-    let client = Client::connect_to(&socket).unwrap();
+    let (mut process, client) = daemon_with_file(folder.path(), &file);
     let worker = Process::shell("sleep 600");
     let given = || {
         let request =

@@ -10,8 +10,8 @@ use qfabric_types::{Instant, Nanos};
 
 use super::{Delivered, EAGER, Memory, Settings, World};
 use crate::{
-    Direction, EventType, FilterError, FilterId, FilterSpec, Limits, Node, Pressure, SinkId, SinkSpec, SourceId,
-    SourceSpec, Spec, Submission, SubmitError, Taken,
+    Direction, EventType, FilterError, FilterId, FilterSpec, Limits, Node, Pressure, SinkCounts, SinkId, SinkSpec,
+    SourceId, SourceSpec, Spec, Submission, SubmitError, Taken,
 };
 
 /// Number of hosts of a run.
@@ -308,23 +308,25 @@ impl Run {
         }
     }
 
+    /// The accounts of all sinks that are still there.
+    fn sink_counts(&self) -> impl Iterator<Item = SinkCounts> + '_ {
+        self.sinks.iter().filter_map(|(host, sink)| self.world.node(host).sink_counts(*sink).ok())
+    }
+
     /// Number of events that wait in queues.
     pub fn queued(&self) -> u64 {
-        let counts = self.sinks.iter().filter_map(|(host, sink)| self.world.node(host).sink_counts(*sink).ok());
-        counts.map(|counts| counts.queued).sum()
+        self.sink_counts().map(|counts| counts.queued).sum()
     }
 
     /// Number of events that the sinks know to be lost.
     pub fn lost_at_sinks(&self) -> u64 {
-        let counts = self.sinks.iter().filter_map(|(host, sink)| self.world.node(host).sink_counts(*sink).ok());
-        counts.map(|counts| counts.lost).sum()
+        self.sink_counts().map(|counts| counts.lost).sum()
     }
 
     /// Checks the accounts; returns the number of events that were sent according to the sinks.
     pub fn books_balance(&self) -> u64 {
         let mut sent = 0;
-        for (host, sink) in &self.sinks {
-            let Ok(counts) = self.world.node(host).sink_counts(*sink) else { continue };
+        for counts in self.sink_counts() {
             let sum = counts.delivered + counts.filtered + counts.dropped + counts.late + counts.lost + counts.queued;
             assert_eq!(counts.sent, sum, "{counts:?}");
             sent += counts.sent;
