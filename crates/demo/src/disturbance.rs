@@ -19,13 +19,11 @@ pub const MOST_STEAL: f64 = 0.02;
 /// A round is disturbed if foreign CPU time exceeds this fraction of all CPU time.
 const MOST_FOREIGN: f64 = 0.05;
 /// A round is disturbed if the costs differ from the calibration by more than this fraction.
-const MOST_DRIFT: f64 = 0.15;
+pub const MOST_DRIFT: f64 = 0.15;
 /// Two rounds are compared only if the same frames cost at most this times as much in one as in the other. The
 /// speed of a machine changes from second to second, and at 100 % load a difference of a tenth decides which
 /// policy misses more.
 pub const MOST_APART: f64 = 1.05;
-/// The speed of the machine has changed if this number of successive rounds all cost more, or all cost less.
-const DRIFTING: i32 = 3;
 
 /// The readings around one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +52,13 @@ impl Surroundings {
 
     /// The reason for which the round counts in no verdict; `None` if it was not disturbed.
     pub fn disturbance(&self) -> Option<String> {
+        let drift = drift(self.speed);
+        let drifted = || format!("frames cost {:+.0} % compared with the calibration", drift * 100.0);
+        self.interference().or_else(|| (drift.abs() > MOST_DRIFT).then(drifted))
+    }
+
+    /// Like [`disturbance`](Surroundings::disturbance), without the speed of the machine.
+    pub fn interference(&self) -> Option<String> {
         let percent = |x: f64| format!("{:.1} %", x * 100.0);
         let steal = self.mean_steal();
         if steal > MOST_STEAL {
@@ -68,12 +73,9 @@ impl Surroundings {
                 self.room, self.room_needed
             ));
         }
-        let drift = drift(self.speed);
-        (drift.abs() > MOST_DRIFT).then(|| format!("frames cost {:+.0} % compared with the calibration", drift * 100.0))
+        None
     }
-}
 
-impl Surroundings {
     /// The reason for which this round cannot be compared with the rival's; `None` if the same frames cost about
     /// the same in both.
     pub fn speed_difference(&self, rival: &Surroundings) -> Option<String> {
@@ -86,25 +88,6 @@ impl Surroundings {
 /// The relative difference of the costs from the calibration; 0 if it is unknown.
 fn drift(speed: Option<f64>) -> f64 {
     speed.map_or(0.0, |speed| speed - 1.0)
-}
-
-/// Detects that the speed of the machine has changed since the calibration.
-#[derive(Debug, Default)]
-pub struct Drift {
-    /// Number of successive rounds away from the calibration: positive if they cost more, negative if they cost
-    /// less.
-    row: i32,
-}
-
-impl Drift {
-    /// Adds the speed of the next round. Returns true if this round and the rounds directly before it show a
-    /// changed speed.
-    pub fn is_shown_by(&mut self, speed: Option<f64>) -> bool {
-        let drift = drift(speed);
-        let direction = if drift.abs() > MOST_DRIFT { drift.signum() as i32 } else { 0 };
-        self.row = if direction * self.row > 0 { self.row + direction } else { direction };
-        self.row.abs() >= DRIFTING
-    }
 }
 
 /// The counters of the kernel at one moment.
@@ -256,17 +239,6 @@ mod tests {
         assert!(slow.disturbance().unwrap().contains("+20 %"));
         let booked = Surroundings { room: 1.5, room_needed: 1.79, ..Surroundings::default() };
         assert!(booked.disturbance().unwrap().contains("1.500"));
-    }
-
-    #[test]
-    fn three_successive_rounds_in_one_direction_show_a_changed_speed() {
-        let shown = |speeds: &[Option<f64>]| {
-            let mut drift = Drift::default();
-            speeds.iter().map(|&speed| drift.is_shown_by(speed)).collect::<Vec<_>>()
-        };
-        assert_eq!(shown(&[Some(1.2), Some(1.3), Some(1.2), Some(1.0)]), [false, false, true, false]);
-        assert_eq!(shown(&[Some(0.8), Some(0.8), Some(1.2), Some(0.8), Some(0.8)]), [false; 5]);
-        assert_eq!(shown(&[Some(0.8), Some(1.1), Some(0.8), None, Some(0.7), Some(0.7)]), [false; 6]);
     }
 
     #[test]

@@ -82,6 +82,10 @@ impl Entry {
     fn is_claim(&self) -> bool {
         self.policy.is_claim(self.scenario)
     }
+
+    fn is_claim_of(&self, scenario: Scenario) -> bool {
+        self.scenario == scenario && self.is_claim()
+    }
 }
 
 /// One round of an entry.
@@ -156,17 +160,26 @@ fn cost(entry: &Entry) -> f64 {
     entry.scenario.jobs() as f64 * crate::trial::PERIOD_NS * 1e-9 + OVERHEAD_SECONDS
 }
 
-/// Orders the rounds cycle by cycle, each cycle in random order.
+/// Orders the rounds cycle by cycle, each cycle in random order. The rounds that a claim compares follow each other
+/// directly, so that the speed of the machine differs little between them.
 fn order(entries: &[Entry], seed: u64) -> Vec<Round> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let cycles = entries.iter().map(|entry| entry.rounds).max().unwrap_or(0);
     let one_cycle = |cycle| {
-        let playing = (0..entries.len()).filter(move |&entry| entries[entry].rounds > cycle);
-        let mut rounds: Vec<Round> = playing.map(|entry| Round { entry, cycle }).collect();
-        rounds.shuffle(&mut random);
-        rounds
+        let mut units = units(entries, cycle);
+        units.iter_mut().for_each(|unit| unit.shuffle(&mut random));
+        units.shuffle(&mut random);
+        units.into_iter().flatten().map(move |entry| Round { entry, cycle })
     };
     (0..cycles).flat_map(one_cycle).collect()
+}
+
+/// The entries that play in a cycle: those with claims together, one unit per scenario, each other entry alone.
+fn units(entries: &[Entry], cycle: usize) -> Vec<Vec<usize>> {
+    let playing: Vec<usize> = (0..entries.len()).filter(|&entry| entries[entry].rounds > cycle).collect();
+    let claims = |scenario| playing.iter().copied().filter(move |&i| entries[i].is_claim_of(scenario)).collect();
+    let others = playing.iter().copied().filter(|&i| !entries[i].is_claim()).map(|i| vec![i]);
+    Scenario::ALL.map(claims).into_iter().chain(others).filter(|unit: &Vec<usize>| !unit.is_empty()).collect()
 }
 
 fn name(entry: &Entry) -> String {
@@ -220,6 +233,20 @@ mod tests {
         assert_eq!(plan, default_plan());
         let cycles: Vec<usize> = plan.rounds.iter().map(|r| r.cycle).collect();
         assert!(cycles.is_sorted(), "cycles must not overlap");
+    }
+
+    #[test]
+    fn the_compared_rounds_of_a_cycle_follow_each_other() {
+        for seed in 0..20 {
+            let plan = plan(crate::Options::default().seconds, &[], false, seed);
+            let compared = |round: &Round| plan.entries[round.entry].is_claim_of(Scenario::Shift);
+            let cycles = plan.rounds.iter().map(|round| round.cycle).max().unwrap();
+            for cycle in 0..=cycles {
+                let rounds: Vec<&Round> = plan.rounds.iter().filter(|round| round.cycle == cycle).collect();
+                let at: Vec<usize> = (0..rounds.len()).filter(|&i| compared(rounds[i])).collect();
+                assert!(at.windows(2).all(|pair| pair[1] == pair[0] + 1), "seed {seed}, cycle {cycle}: {at:?}");
+            }
+        }
     }
 
     #[test]

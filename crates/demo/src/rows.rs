@@ -157,8 +157,9 @@ fn reserved(rounds: &[&RunRecord]) -> Option<f64> {
 pub fn row(rounds: &[&RunRecord]) -> Row {
     let counted = counted(rounds);
     let run = counted[0];
-    let players: Vec<Vec<Point>> = counted.iter().flat_map(|run| run.players.iter().map(|p| points(run, p))).collect();
-    let all: Vec<Point> = players.iter().flatten().copied().collect();
+    let players: Vec<(Nanos, Vec<Point>)> =
+        counted.iter().flat_map(|run| run.players.iter().map(|p| (run.period, points(run, p)))).collect();
+    let all: Vec<Point> = players.iter().flat_map(|(_, points)| points).copied().collect();
     let errors: Vec<f64> = all.iter().filter(|p| !p.skipped).map(|p| p.error).collect();
     let costs = costs_of(&all);
     let bandwidths = bandwidths_of(run, &all);
@@ -179,7 +180,7 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         sd_error: sd(&errors),
         mean_bandwidth: reserved,
         sd_bandwidth: at_begin.map(|_| sd(&bandwidths)),
-        jitter_p99_ns: jitter_p99_ns(&players, run.period),
+        jitter_p99_ns: jitter_p99_ns(&players),
         scenario: run.scenario.clone(),
         players: run.players.len() as u64,
         hogs: run.hogs as u64,
@@ -187,7 +188,7 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         unfinished: jobs - costs.len() as u64 - skipped,
         mean_demand: mean(&costs),
         peak_demand: costs.iter().copied().fold(0.0, f64::max),
-        autocorrelation_12: mean(&players.iter().map(|p| autocorrelation(&costs_of(p), 12)).collect::<Vec<_>>()),
+        autocorrelation_12: mean(&players.iter().map(|(_, p)| autocorrelation(&costs_of(p), 12)).collect::<Vec<_>>()),
         bandwidth_per_demand: reserved.map(|b| b / mean(&costs).max(1e-9)),
         total_bandwidth: reserved.map(|b| b * run.players.len() as f64),
         period_ns: run.period.get(),
@@ -253,10 +254,12 @@ pub fn autocorrelation(costs: &[f64], lag: usize) -> f64 {
 }
 
 /// The smallest value that is not exceeded by 99 % of the differences between frame interval and T.
-fn jitter_p99_ns(players: &[Vec<Point>], period: Nanos) -> u64 {
-    let distance = |pair: &[Point]| pair[1].finish.since(pair[0].finish).get().abs_diff(period.get());
-    let mut distances: Vec<u64> =
-        players.iter().flat_map(|points| points.windows(2).filter(|w| w[1].cost.is_some()).map(distance)).collect();
+fn jitter_p99_ns(players: &[(Nanos, Vec<Point>)]) -> u64 {
+    let of_player = |(period, points): &(Nanos, Vec<Point>)| {
+        let decoded = points.windows(2).filter(|pair| pair[1].cost.is_some());
+        decoded.map(|pair| pair[1].finish.since(pair[0].finish).get().abs_diff(period.get())).collect::<Vec<u64>>()
+    };
+    let mut distances: Vec<u64> = players.iter().flat_map(of_player).collect();
     distances.sort_unstable();
     let rank = (distances.len() as f64 * 0.99).ceil() as usize;
     distances.get(rank.saturating_sub(1)).copied().unwrap_or(0)
@@ -324,6 +327,16 @@ pub(crate) mod tests {
         assert!((row.bandwidth_per_demand.unwrap() - 0.25 / demand).abs() < 1e-9);
         assert!((row.peak_demand - 41.0 * 0.25 / 40.0).abs() < 1e-9);
         assert_eq!(row.jitter_p99_ns, 21_000_000);
+    }
+
+    #[test]
+    fn the_jitter_of_each_round_refers_to_the_period_of_that_round() {
+        let mut slower = run(&[40, 40, 40], 3, 2.5);
+        slower.period = Nanos::from_millis(44);
+        for line in &mut slower.players[0].lines {
+            line.job.finish = Instant::ZERO + Nanos::from_millis(44).saturating_mul(line.job.k + 1);
+        }
+        assert_eq!(row(&[&run(&[40, 40, 40], 3, 2.5), &slower]).jitter_p99_ns, 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The whole demo: clips, calibration, all rounds, report.
 
 mod cells;
+mod load;
 mod rounds;
 
 use std::path::Path;
@@ -17,7 +18,6 @@ use crate::Options;
 use crate::calibrate::{self, Calibration};
 use crate::children::{self, Hogs, Interrupted, Stop};
 use crate::clips::{self, Clip};
-use crate::disturbance::Surroundings;
 use crate::grid;
 use crate::live::{Run, Stage};
 use crate::plan;
@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
     fn pilot(&self, run: &Run, trial: &Calibration, progress: &mut dyn Progress) -> Result<RunRecord> {
         for _ in 0..REPEATS {
             let reason = match self.play(run, trial, progress) {
-                Ok(pilot) => match (Surroundings { speed: None, ..pilot.around.clone() }).disturbance() {
+                Ok(pilot) => match pilot.around.interference() {
                     None => return Ok(pilot),
                     Some(reason) => reason,
                 },

@@ -18,6 +18,7 @@ use crate::clips::{Clip, write_whole};
 use crate::disturbance::Surroundings;
 use crate::grid::{self, Cell, Outcome};
 use crate::plan::Plan;
+use crate::policy;
 use crate::record::RunRecord;
 use crate::rows::{self, Point, Row};
 use crate::trial::Trace;
@@ -111,10 +112,16 @@ pub struct Report {
 pub struct Load {
     /// Short name of the scenario.
     pub scenario: String,
-    /// T in ns.
+    /// T in ns, as set last.
     pub period_ns: u64,
     /// Calibrated demand of all players together, in CPUs.
     pub demand: f64,
+    /// Smallest and largest T of the compared rounds that count, in ns. The load follows the speed of the machine.
+    #[serde(default)]
+    pub periods_ns: Option<[u64; 2]>,
+    /// Smallest and largest demand of the compared rounds that count, in CPUs, from the measured costs.
+    #[serde(default)]
+    pub demands: Option<[f64; 2]>,
     /// Designed demand in CPUs. The calibrated demand is lower if a frame would not fit into its period.
     pub designed: f64,
 }
@@ -253,7 +260,7 @@ impl Report {
             seed: agenda.seed,
             machine,
             clips: clips.iter().map(|(clip, trace)| note(clip, trace)).collect(),
-            loads: loads.into_iter().map(load).collect(),
+            loads: loads.into_iter().map(|one| load(&records, one)).collect(),
             verdicts,
             comparisons,
             grid,
@@ -386,9 +393,24 @@ fn by_policy<'a>(agenda: &Agenda, records: &'a [RunRecord]) -> Vec<Vec<&'a RunRe
     agenda.rows.iter().map(of).filter(|rounds| !rounds.is_empty()).collect()
 }
 
-fn load((scenario, calibration): (String, Calibration)) -> Load {
+fn load(records: &[RunRecord], (scenario, calibration): (String, Calibration)) -> Load {
     let Calibration { period, demand, designed, .. } = calibration;
-    Load { scenario, period_ns: period.get(), demand, designed }
+    let compared = [policy::headline().label(), policy::equal_shares(true).label()];
+    let rounds: Vec<&RunRecord> = records
+        .iter()
+        .filter(|round| round.scenario == scenario && compared.contains(&round.policy))
+        .filter(|round| round.around.disturbance().is_none())
+        .collect();
+    let periods = rounds.iter().map(|round| round.period.get());
+    let demands = rounds.iter().filter_map(|round| Some(demand * round.around.speed?));
+    Load {
+        periods_ns: periods.clone().min().zip(periods.max()).map(<[u64; 2]>::from),
+        demands: demands.clone().reduce(f64::min).zip(demands.reduce(f64::max)).map(<[f64; 2]>::from),
+        scenario,
+        period_ns: period.get(),
+        demand,
+        designed,
+    }
 }
 
 fn round_note(round: &RunRecord) -> RoundNote {

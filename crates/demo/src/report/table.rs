@@ -65,15 +65,7 @@ pub(super) fn text(report: &Report) -> String {
 /// Clips, loads and disturbances, one sentence each.
 pub(super) fn circumstances(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.clips.iter().map(super::ClipNote::sentence).collect();
-    lines.extend(report.loads.iter().map(|load| {
-        format!(
-            "{}: frame period {:.1} ms, demand {:.3} CPUs ({:.3} designed), calibrated beside the hogs",
-            load.scenario,
-            load.period_ns as f64 / 1e6,
-            load.demand,
-            load.designed
-        )
-    }));
+    lines.extend(report.loads.iter().map(load_sentence));
     let disturbed = report.rounds.iter().filter(|round| round.disturbance.is_some()).count();
     let worst = report.rounds.iter().map(|round| round.around.mean_steal()).fold(0.0, f64::max);
     lines.push(format!(
@@ -88,6 +80,19 @@ pub(super) fn circumstances(report: &Report) -> Vec<String> {
         lines.push(format!("omitted for lack of time: {}", report.left_out.join("; ")));
     }
     lines
+}
+
+fn load_sentence(load: &super::Load) -> String {
+    let [short, long] = load.periods_ns.unwrap_or([load.period_ns; 2]).map(|ns| ns as f64 / 1e6);
+    let [least, most] = load.demands.unwrap_or([load.demand; 2]);
+    let range = |a: String, b: String| if a == b { a } else { format!("{a} to {b}") };
+    format!(
+        "{}: frame period {} ms, demand {} CPUs ({:.3} designed), calibrated beside the hogs and set again as the speed of the machine changes",
+        load.scenario,
+        range(format!("{short:.1}"), format!("{long:.1}")),
+        range(format!("{least:.3}"), format!("{most:.3}")),
+        load.designed
+    )
 }
 
 /// The cells of a row in the order of [`COLUMNS`].

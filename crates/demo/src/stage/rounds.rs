@@ -5,37 +5,37 @@ use std::path::Path;
 use anyhow::Result;
 use qfabric_types::Nanos;
 
+use super::load::Load;
 use super::{Bench, REPEATS, disturbance};
 use crate::calibrate::Calibration;
 use crate::children::Interrupted;
 use crate::clips;
-use crate::disturbance::Drift;
 use crate::live::Run;
 use crate::plan::{Entry, Plan, Round, Scenario};
 use crate::policy::{self, Policy};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::Measured;
-use crate::rows;
 use crate::trial::Trace;
 
-/// At most one in this number of rounds is played again.
+/// Of all rounds, at most one in this number is played again.
 const REPEATED_PART: usize = 3;
-/// Largest number of calibrations of the load. It is set again if the first third of the rounds shows a changed speed.
-const SETTINGS: usize = 2;
+
+/// The load of each scenario; `None` if the plan does not contain it.
+type Loads = [Option<Load>; 2];
 
 /// A planned round and its outcome.
-struct PlannedRound<'a> {
+struct PlannedRound {
     name: String,
+    scenario: Scenario,
     is_claim: bool,
     run: Run,
-    calibration: &'a Calibration,
     repeats: usize,
     /// `None` before the round is played.
     outcome: Option<Result<RunRecord>>,
 }
 
-impl PlannedRound<'_> {
+impl PlannedRound {
     fn disturbance(&self) -> Option<String> {
         disturbance(self.outcome.as_ref()?)
     }
@@ -43,35 +43,37 @@ impl PlannedRound<'_> {
     fn record(&self) -> Option<&RunRecord> {
         self.outcome.as_ref()?.as_ref().ok()
     }
+
+    /// Whether a claim compares the two rounds. Such rounds are neighbours.
+    fn is_compared_with(&self, other: &PlannedRound) -> bool {
+        let group = |turn: &PlannedRound| (turn.is_claim, turn.scenario, turn.run.cycle);
+        self.is_claim && group(self) == group(other)
+    }
 }
 
 impl Bench<'_> {
     /// Sets the loads and plays all rounds.
     pub(super) fn all(&mut self, plan: &Plan, cache: &Path, progress: &mut dyn Progress) -> Result<Measured> {
-        let mut settings_left = SETTINGS;
-        loop {
-            settings_left -= 1;
-            let trials = self.fitting_trials(cache, progress)?;
-            let calibrations = Scenario::ALL.map(|scenario| {
-                let is_played = plan.entries.iter().any(|entry| entry.scenario == scenario);
-                is_played.then(|| self.calibration(scenario, &trials, progress)).transpose()
-            });
-            let [hogs, shift] = calibrations;
-            let calibrations = [hogs?, shift?];
-            let mut turns = self.turns(plan, &calibrations);
-            if self.shows_another_machine(&mut turns, progress) && settings_left > 0 {
-                progress.note("the speed of the machine has changed since the calibration: starting again");
-                continue;
-            }
-            self.play_remaining(&mut turns, progress);
-            self.repeat_disturbed(&mut turns, progress);
-            let (records, missing) = outcomes(turns);
-            let machine = self.machine();
-            let loads = Scenario::ALL.into_iter().zip(calibrations);
-            let loads = loads.filter_map(|(s, c)| Some((s.name().to_owned(), c?))).collect();
-            let clips = self.clips.iter().cloned().zip(trials).collect();
-            return Ok(Measured { records, missing, machine, clips, loads });
+        let trials = self.fitting_trials(cache, progress)?;
+        let [hogs, shift] = Scenario::ALL.map(|scenario| {
+            let is_played = plan.entries.iter().any(|entry| entry.scenario == scenario);
+            is_played.then(|| self.calibration(scenario, &trials, progress)).transpose()
+        });
+        let mut loads = [hogs?.map(Load::new), shift?.map(Load::new)];
+        let mut turns = self.turns(plan);
+        let count = turns.len();
+        let mut played = 0;
+        for unit in turns.chunk_by_mut(PlannedRound::is_compared_with) {
+            self.play_unit(unit, &mut loads, progress, |i| format!("{} of {count}", played + i + 1));
+            played += unit.len();
         }
+        self.repeat_disturbed(&mut turns, &mut loads, progress);
+        let (records, missing) = outcomes(turns);
+        let machine = self.machine();
+        let loads = Scenario::ALL.into_iter().zip(loads);
+        let loads = loads.filter_map(|(s, load)| Some((s.name().to_owned(), load?.calibration))).collect();
+        let clips = self.clips.iter().cloned().zip(trials).collect();
+        Ok(Measured { records, missing, machine, clips, loads })
     }
 
     /// Decodes the clips beside the hogs. Replaces clips whose cost differs much from their design by clips of
@@ -124,88 +126,83 @@ impl Bench<'_> {
         Run { scenario: scenario.name().into(), policy, jobs, shifts, hogs: true, cycle }
     }
 
-    fn turns<'a>(&self, plan: &Plan, calibrations: &'a [Option<Calibration>; 2]) -> Vec<PlannedRound<'a>> {
+    fn turns(&self, plan: &Plan) -> Vec<PlannedRound> {
         let turn = |round: &Round| {
             let Entry { scenario, policy, .. } = &plan.entries[round.entry];
-            Some(PlannedRound {
+            PlannedRound {
                 name: format!("{}, {}", scenario_title(*scenario), policy.label()),
+                scenario: *scenario,
                 is_claim: policy.is_claim(*scenario),
                 run: self.run_of(*scenario, policy.clone(), round.cycle),
-                calibration: calibrations[*scenario as usize].as_ref()?,
                 repeats: 0,
                 outcome: None,
-            })
+            }
         };
-        plan.rounds.iter().filter_map(turn).collect()
+        plan.rounds.iter().map(turn).collect()
     }
 
-    /// Plays the first third of the rounds. Returns true, and stops early, if the speed of the machine has changed
-    /// since the calibration.
-    fn shows_another_machine(&self, turns: &mut [PlannedRound], progress: &mut dyn Progress) -> bool {
-        let (count, mut drift) = (turns.len(), Drift::default());
-        turns.iter_mut().enumerate().take(count / 3).any(|(i, turn)| {
-            self.play_planned(turn, &format!("{} of {count}", i + 1), progress);
-            matches!(&turn.outcome, Some(Ok(record)) if drift.is_shown_by(record.around.speed))
-        })
-    }
-
-    /// Plays the rounds that have not been played.
-    fn play_remaining(&self, turns: &mut [PlannedRound], progress: &mut dyn Progress) {
-        let count = turns.len();
-        for (i, turn) in turns.iter_mut().enumerate().filter(|(_, turn)| turn.outcome.is_none()) {
-            self.play_planned(turn, &format!("{} of {count}", i + 1), progress);
+    /// Repeats disturbed and failed rounds, and compared rounds whose frames cost different amounts, a bounded number
+    /// of times. They come after all others, because a slow phase of a machine often lasts for several rounds.
+    fn repeat_disturbed(&self, turns: &mut [PlannedRound], loads: &mut Loads, progress: &mut dyn Progress) {
+        let mut left = turns.len().div_ceil(REPEATED_PART);
+        while left > 0 {
+            let units = turns.chunk_by_mut(PlannedRound::is_compared_with);
+            let Some(unit) = to_play_again(units) else { break };
+            left = left.saturating_sub(unit.len());
+            unit.iter_mut().for_each(|turn| turn.repeats += 1);
+            self.play_unit(unit, loads, progress, |_| "again".into());
         }
     }
 
-    /// Repeats disturbed and failed rounds a bounded number of times. They come after all others, because a slow
-    /// phase of a machine often lasts for several rounds.
-    fn repeat_disturbed(&self, turns: &mut [PlannedRound], progress: &mut dyn Progress) {
-        for _ in 0..turns.len().div_ceil(REPEATED_PART) {
-            let Some(turn) = to_play_again(turns) else { break };
-            turn.repeats += 1;
-            self.play_planned(turn, "again", progress);
+    /// Plays rounds that are compared with each other, or one other round. The load is set before the first.
+    fn play_unit(
+        &self,
+        unit: &mut [PlannedRound],
+        loads: &mut Loads,
+        progress: &mut dyn Progress,
+        which: impl Fn(usize) -> String,
+    ) {
+        for (i, turn) in unit.iter_mut().enumerate() {
+            let Some(load) = &mut loads[turn.scenario as usize] else { continue };
+            let is_set = if i == 0 { self.follow(load, &turn.run) } else { Ok(()) };
+            let outcome = is_set.and_then(|()| self.play_planned(turn, &load.calibration, &which(i), progress));
+            load.note_played(&outcome, turn.is_claim);
+            turn.outcome = Some(outcome);
+            if let Some(reason) = turn.disturbance() {
+                progress.note(&format!("{} does not count: {reason}", turn.name));
+            }
         }
     }
 
     /// Plays a round unless the user interrupted the demo.
-    fn play_planned(&self, turn: &mut PlannedRound, which: &str, progress: &mut dyn Progress) {
-        let (run, calibration) = (&turn.run, turn.calibration);
-        let outcome = self.options.stop.check().and_then(|()| {
-            progress.stage(&format!("{which}: {}", turn.name), run.jobs as u64 * calibration.period.get() / 1_000_000);
-            self.play(run, calibration, progress)
-        });
-        turn.outcome = Some(outcome);
-        if let Some(reason) = turn.disturbance() {
-            progress.note(&format!("{} does not count: {reason}", turn.name));
-        }
+    fn play_planned(
+        &self,
+        turn: &PlannedRound,
+        calibration: &Calibration,
+        which: &str,
+        progress: &mut dyn Progress,
+    ) -> Result<RunRecord> {
+        self.options.stop.check()?;
+        let length_ms = turn.run.jobs as u64 * calibration.period.get() / 1_000_000;
+        progress.stage(&format!("{which}: {}", turn.name), length_ms);
+        self.play(&turn.run, calibration, progress)
     }
 }
 
-/// The next round to repeat: a disturbed or failed one, and if there is none, one whose frames cost more or less
-/// than those of the rival. Rounds with a claim come first, and among them the round with the fewest repetitions.
-fn to_play_again<'t, 'a>(turns: &'t mut [PlannedRound<'a>]) -> Option<&'t mut PlannedRound<'a>> {
-    let again = turns.iter().enumerate().filter(|(_, turn)| turn.repeats < REPEATS && turn.disturbance().is_some());
-    let disturbed = again.min_by_key(|(_, turn)| (!turn.is_claim, turn.repeats)).map(|(i, _)| i);
-    let next = disturbed.or_else(|| unequal(turns))?;
-    turns.get_mut(next)
+/// The next rounds to repeat. Disturbed and failed rounds come before those whose frames cost different amounts, and
+/// rounds with a claim before others. Among equals, those with the fewest repetitions come first.
+fn to_play_again<'t>(units: impl Iterator<Item = &'t mut [PlannedRound]>) -> Option<&'t mut [PlannedRound]> {
+    let is_disturbed = |unit: &[PlannedRound]| unit.iter().any(|turn| turn.disturbance().is_some());
+    let again = units.filter(|unit| unit[0].repeats < REPEATS && (is_disturbed(unit) || is_unequal(unit)));
+    again.min_by_key(|unit| (!unit[0].is_claim, !is_disturbed(unit), unit[0].repeats))
 }
 
-/// Of two compared rounds whose frames cost too different amounts, the round whose costs are farther from the
-/// median of all compared rounds.
-fn unequal(turns: &[PlannedRound]) -> Option<usize> {
-    let played = || turns.iter().enumerate().filter(|(_, turn)| turn.is_claim);
-    let speed = |turn: &PlannedRound| turn.record()?.around.speed;
-    let is_apart = |a: &RunRecord, b: &RunRecord| {
-        (a.cycle, &a.scenario) == (b.cycle, &b.scenario) && a.around.speed_difference(&b.around).is_some()
-    };
-    let has_partner = |turn: &PlannedRound| {
-        let record = turn.record();
-        record.is_some_and(|a| played().filter_map(|(_, other)| other.record()).any(|b| is_apart(a, b)))
-    };
-    let middle = rows::median(played().filter_map(|(_, turn)| speed(turn)).collect());
-    let off = |turn: &PlannedRound| speed(turn).map_or(0.0, |speed| (speed / middle).ln().abs());
-    let again = played().filter(|(_, turn)| turn.repeats < REPEATS && has_partner(turn));
-    again.max_by(|a, b| off(a.1).total_cmp(&off(b.1))).map(|(i, _)| i)
+/// Whether the same frames cost too different amounts in compared rounds.
+fn is_unequal(unit: &[PlannedRound]) -> bool {
+    unit.windows(2).any(|pair| match (pair[0].record(), pair[1].record()) {
+        (Some(a), Some(b)) => a.around.speed_difference(&b.around).is_some(),
+        _ => false,
+    })
 }
 
 /// The records of the played rounds, and the rounds that could not be played, with the reason.
@@ -231,66 +228,61 @@ fn scenario_title(scenario: Scenario) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows;
 
-    fn turn<'a>(calibration: &'a Calibration, is_claim: bool, outcome: Option<Result<RunRecord>>) -> PlannedRound<'a> {
+    fn turn(cycle: usize, is_claim: bool, outcome: Option<Result<RunRecord>>) -> PlannedRound {
         let policy = if is_claim { policy::headline() } else { policy::equal_shares(false) };
-        let run = Run { scenario: "hogs".into(), policy, jobs: 1, shifts: false, hogs: true, cycle: 0 };
-        PlannedRound { name: format!("claim {is_claim}"), is_claim, run, calibration, repeats: 0, outcome }
+        let run = Run { scenario: "shift".into(), policy, jobs: 1, shifts: false, hogs: true, cycle };
+        let scenario = Scenario::Shift;
+        PlannedRound { name: format!("claim {is_claim}"), scenario, is_claim, run, repeats: 0, outcome }
     }
 
-    fn calibration() -> Calibration {
-        Calibration {
-            players: 1,
-            rho: 0.5,
-            clips: Vec::new(),
-            period: Nanos::ZERO,
-            traces: Vec::new(),
-            trace_files: Vec::new(),
-            demand: 0.0,
-            designed: 0.0,
+    fn played(cycle: usize, is_claim: bool, speed: f64) -> PlannedRound {
+        let mut record = rows::tests::run(&[30], 1, 2.5);
+        (record.cycle, record.around.speed) = (cycle, Some(speed));
+        turn(cycle, is_claim, Some(Ok(record)))
+    }
+
+    /// The rounds that are played again, each time with the outcome that they had before.
+    fn repeated(turns: &mut [PlannedRound]) -> Vec<(usize, bool, usize)> {
+        let mut order = Vec::new();
+        while let Some(unit) = to_play_again(turns.chunk_by_mut(PlannedRound::is_compared_with)) {
+            unit.iter_mut().for_each(|turn| turn.repeats += 1);
+            order.push((unit[0].run.cycle, unit[0].is_claim, unit.len()));
         }
+        order
     }
 
     #[test]
-    fn compared_rounds_with_different_costs_are_repeated_a_bounded_number_of_times() {
-        let calibration = calibration();
-        let played = |cycle, is_claim, speed| {
-            let mut record = rows::tests::run(&[30], 1, 2.5);
-            (record.cycle, record.around.speed) = (cycle, Some(speed));
-            turn(&calibration, is_claim, Some(Ok(record)))
-        };
+    fn compared_rounds_with_different_costs_are_repeated_together_a_bounded_number_of_times() {
         let mut turns = vec![
             played(0, true, 1.0),
             played(0, true, 1.02),
+            played(0, false, 0.9),
             played(1, true, 1.1),
             played(1, true, 1.01),
-            played(1, false, 0.9),
         ];
-        for repeats in 1..=REPEATS {
-            let again = to_play_again(&mut turns).unwrap();
-            again.repeats = repeats;
-            assert_eq!(again.record().unwrap().around.speed, Some(1.1));
-        }
-        let partner = to_play_again(&mut turns).unwrap();
-        assert_eq!(partner.record().unwrap().around.speed, Some(1.01));
-        turns[2] = played(1, true, 1.03);
-        assert!(to_play_again(&mut turns).is_none());
+        assert_eq!(repeated(&mut turns), [(1, true, 2); REPEATS]);
+        turns[3] = played(1, true, 1.03);
+        assert_eq!(repeated(&mut turns), []);
     }
 
     #[test]
-    fn rounds_of_claims_are_repeated_first_and_repetitions_are_bounded() {
-        let calibration = calibration();
+    fn disturbed_rounds_of_claims_are_repeated_first_and_repetitions_are_bounded() {
         let failed = || Some(Err(anyhow::anyhow!("no room")));
-        let mut turns: Vec<_> =
-            [false, true, true].into_iter().map(|is_claim| turn(&calibration, is_claim, failed())).collect();
-        turns.push(turn(&calibration, true, Some(Err(Interrupted.into()))));
-        turns.push(turn(&calibration, true, None));
-        let mut order = Vec::new();
-        while let Some(turn) = to_play_again(&mut turns) {
-            turn.repeats += 1;
-            order.push(turn.is_claim);
-        }
-        assert_eq!(order, [true, true, true, true, false, false]);
-        assert_eq!(outcomes(turns).1, ["claim false: no room", "claim true: no room", "claim true: no room"]);
+        let mut turns = vec![
+            turn(0, false, failed()),
+            played(0, true, 1.1),
+            played(0, true, 1.0),
+            turn(1, true, failed()),
+            played(1, true, 1.0),
+            played(2, true, 1.2), // disturbed: more than the limit away from the calibration
+            turn(3, true, Some(Err(Interrupted.into()))),
+            turn(4, true, None),
+        ];
+        let order = repeated(&mut turns);
+        let disturbed = [(1, true, 2), (2, true, 1), (1, true, 2), (2, true, 1)];
+        assert_eq!(order, [&disturbed[..], &[(0, true, 2); REPEATS], &[(0, false, 1); REPEATS]].concat());
+        assert_eq!(outcomes(turns).1, ["claim false: no room", "claim true: no room"]);
     }
 }
