@@ -19,7 +19,7 @@ pub const MOST_STEAL: f64 = 0.02;
 /// A round is disturbed if foreign CPU time exceeds this fraction of all CPU time.
 const MOST_FOREIGN: f64 = 0.05;
 /// A round is disturbed if the costs differ from the calibration by more than this fraction.
-pub const MOST_DRIFT: f64 = 0.15;
+const MOST_DRIFT: f64 = 0.15;
 /// Two rounds are compared only if the same frames cost at most this times as much in one as in the other. The
 /// speed of a machine changes from second to second, and at 100 % load a difference of a tenth decides which
 /// policy misses more.

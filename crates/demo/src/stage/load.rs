@@ -4,19 +4,21 @@
 //! half a minute to some minutes. Therefore the load is set again before the rounds of a claim:
 //!
 //! ```text
-//!  cost of the frames in the last compared rounds ÷ their cost as calibrated ──> costs of all frames ──> frame period
+//!  √(cost of the frames in the last compared rounds ÷ their cost as calibrated) ──> costs of all frames ──> frame period
 //! ```
+//! The root halves the correction (in logarithms), because part of each difference is gone in the next round.
 
 use anyhow::Result;
 
 use super::Bench;
 use crate::calibrate::{self, Calibration};
-use crate::disturbance::MOST_DRIFT;
 use crate::live::Run;
 use crate::record::RunRecord;
 
 /// A smaller difference of the costs leaves the load as it is.
 const LEAST_CORRECTION: f64 = 0.02;
+/// Part of a measured difference, in logarithms, by which the load is corrected.
+const GAIN: f64 = 0.5;
 
 /// The load of one scenario.
 pub(super) struct Load {
@@ -30,26 +32,18 @@ impl Load {
         Load { calibration, speeds: Vec::new() }
     }
 
-    /// Notes what the frames of a round cost. A round that other activity disturbed says nothing about the speed.
-    /// Other policies than the compared ones change the cost of frames by up to 13 %, so their rounds say something
-    /// only if the cost is farther away.
-    fn note(&mut self, record: &RunRecord, is_claim: bool) {
-        let speed = record.around.speed.filter(|speed| is_claim || (speed - 1.0).abs() > MOST_DRIFT);
-        self.speeds.extend(speed.filter(|_| record.around.interference().is_none()));
+    /// Notes what the frames of a compared round cost. A round that other activity disturbed says nothing about the
+    /// speed of the machine.
+    pub(super) fn note(&mut self, record: &RunRecord) {
+        let speed = record.around.speed.filter(|_| record.around.interference().is_none());
+        self.speeds.extend(speed);
     }
 
-    /// The factor by which the costs of all frames have changed since the load was set; `None` if they are as
-    /// calibrated. Forgets the rounds.
+    /// The factor for the costs of all frames; `None` if they are as calibrated. Forgets the rounds.
     fn take_correction(&mut self) -> Option<f64> {
         let logs: Vec<f64> = self.speeds.drain(..).map(f64::ln).collect();
-        let factor = crate::rows::mean(&logs).exp();
+        let factor = (GAIN * crate::rows::mean(&logs)).exp();
         (!logs.is_empty() && (factor - 1.0).abs() > LEAST_CORRECTION).then_some(factor)
-    }
-
-    pub(super) fn note_played(&mut self, played: &Result<RunRecord>, is_claim: bool) {
-        if let Ok(record) = played {
-            self.note(record, is_claim);
-        }
     }
 }
 
@@ -66,11 +60,11 @@ impl Bench<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::disturbance::Surroundings;
 
-    pub(in crate::stage) fn load() -> Load {
+    fn load() -> Load {
         Load::new(Calibration {
             players: 1,
             rho: 0.5,
@@ -83,12 +77,12 @@ pub(super) mod tests {
         })
     }
 
-    fn correction(rounds: &[(f64, f64, bool)]) -> Option<f64> {
+    fn correction(rounds: &[(f64, f64)]) -> Option<f64> {
         let mut load = load();
-        for &(speed, foreign, is_claim) in rounds {
+        for &(speed, foreign) in rounds {
             let mut record = crate::rows::tests::run(&[30], 1, 2.5);
             record.around = Surroundings { speed: Some(speed), foreign, ..Surroundings::default() };
-            load.note(&record, is_claim);
+            load.note(&record);
         }
         let first = load.take_correction();
         assert_eq!(load.take_correction(), None, "noted rounds count once");
@@ -96,19 +90,13 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_load_follows_the_mean_cost_of_the_compared_rounds() {
+    fn the_load_follows_half_of_the_mean_difference_of_the_compared_rounds() {
         let near = |factor: Option<f64>, expected: f64| (factor.unwrap() - expected).abs() < 1e-9;
-        assert!(near(correction(&[(1.1, 0.0, true), (1.1, 0.0, true)]), 1.1));
-        assert!(near(correction(&[(1.25, 0.0, true), (0.968, 0.0, true)]), 1.1));
-        assert!(near(correction(&[(0.8, 0.0, true)]), 0.8));
-        assert_eq!(correction(&[(1.015, 0.0, true)]), None, "too small");
+        assert!(near(correction(&[(1.21, 0.0), (1.21, 0.0)]), 1.1));
+        assert!(near(correction(&[(1.21 * 1.25, 0.0), (0.968, 0.0)]), 1.1));
+        assert!(near(correction(&[(0.81, 0.0)]), 0.9));
+        assert_eq!(correction(&[(1.03, 0.0)]), None, "too small");
+        assert_eq!(correction(&[(1.3, 0.2)]), None, "other processes ran");
         assert_eq!(correction(&[]), None);
-    }
-
-    #[test]
-    fn disturbed_rounds_and_small_differences_of_other_policies_say_nothing_about_the_speed() {
-        assert_eq!(correction(&[(1.3, 0.2, true)]), None, "other processes ran");
-        assert_eq!(correction(&[(0.88, 0.0, false)]), None);
-        assert!(correction(&[(1.3, 0.0, false)]).is_some());
     }
 }

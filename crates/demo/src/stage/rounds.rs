@@ -166,7 +166,9 @@ impl Bench<'_> {
             let Some(load) = &mut loads[turn.scenario as usize] else { continue };
             let is_set = if i == 0 { self.follow(load, &turn.run) } else { Ok(()) };
             let outcome = is_set.and_then(|()| self.play_planned(turn, &load.calibration, &which(i), progress));
-            load.note_played(&outcome, turn.is_claim);
+            if let (Ok(record), true) = (&outcome, turn.is_claim) {
+                load.note(record);
+            }
             turn.outcome = Some(outcome);
             if let Some(reason) = turn.disturbance() {
                 progress.note(&format!("{} does not count: {reason}", turn.name));
