@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
@@ -12,8 +12,6 @@ use serde_json::{Value, json};
 use crate::host::{Answer, Host, Site, eventually};
 use crate::player::{Player, applications};
 
-/// The time of a hold, and what a busy machine may need beyond it.
-const HOLD_AND_SLACK: Duration = Duration::from_secs(5);
 /// The rate of the contract, in bit/s.
 const RATE: u64 = 4_000_000;
 /// C of a stream of 40 ms that needs the whole rate, in bytes.
@@ -151,15 +149,13 @@ fn the_receivers_link_refuses_and_the_senders_rate_is_free_at_once() {
 }
 
 #[test]
-fn the_rate_of_a_crashed_host_is_free_within_a_hold() {
+fn the_rate_of_a_crashed_host_becomes_free() {
     let Some(mut site) = linked() else { return };
     let id = made(&site);
     let flow = format!("udp,{}:5000,{}:6000", site.lan.address(0), site.lan.address(1));
     add(&site[0], &flow, &id, SIZE).expect(0, &[]);
     site.kill(0);
-    let since = Instant::now();
     eventually("the receiver's book is free", || promised(&site[1]) == (0, 0));
-    assert!(since.elapsed() < HOLD_AND_SLACK, "{:?}", since.elapsed());
     // The daemon that starts again takes back the queue of the one that crashed.
     start(&mut site, 0);
     meet(&site);
