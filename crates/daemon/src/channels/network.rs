@@ -13,7 +13,7 @@ use qfabric_link::{
     self as link, Address, Attending, Counters, EngineKind, Link, Listener, NodeOwner, Role, Security, Tls,
 };
 use qfabric_linux::clock;
-use qfabric_linux::sched_attr::SchedAttr;
+use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Claim;
 use qfabric_types::channel::{ChannelId, Name};
@@ -190,11 +190,11 @@ impl Network {
     }
 }
 
-/// Sets the real-time policy of the engine's threads.
+/// Sets the real-time policy of the engine's threads. Threads that these start get the ordinary policy.
 pub(super) fn hurry(link: &Link<ManagedNode>, priority: u32) {
     for thread in link.threads().into_iter().filter(|_| priority > 0) {
         // Without the capability the thread keeps the ordinary policy; this was logged before.
-        let _ = SchedAttr::fifo(priority).give(ThreadId(thread));
+        let _ = SchedAttr { flags: RESET_ON_FORK, ..SchedAttr::fifo(priority) }.give(ThreadId(thread));
     }
 }
 
