@@ -3,7 +3,8 @@
 //! ```text
 //!   application ─generated─> processor of the source ─sent─> link ─arrived─> processor of the sink ─decoded─> shown
 //! ```
-//! The first stage that loses more than the tolerance is guilty. A stage that the application and a processor share is
+//! The first stage that loses more than the tolerance is guilty. If no stage does, but all together lose more, the stage
+//! that loses most is guilty. A stage that the application and a processor share is
 //! the processor's fault if the processor is under pressure (its PSI), else the application's. A rate that no host
 //! reports is unknown; its stage is judged together with the next known one. Rates are events per second. Source:
 //! thesis §5.3–5.5 (generated and achieved frame rates), §2.1 («detect possible bottlenecks»).
@@ -134,7 +135,7 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// The first part of the way that loses events; `None` if the stream reaches its rate as far as it is known.
+/// The part of the way that loses events; `None` if the stream reaches its rate as far as it is known.
 pub fn find(seen: &Observation, terms: &Terms) -> Option<Bottleneck> {
     let counted = [
         (Stage::Generated, seen.generated),
@@ -144,17 +145,25 @@ pub fn find(seen: &Observation, terms: &Terms) -> Option<Bottleneck> {
         (Stage::Shown, seen.shown),
     ];
     let (mut from, mut before) = (Stage::Wanted, seen.wanted);
+    let mut largest: Option<(f64, Stage, Evidence)> = None;
     for (to, rate) in counted {
         let Some(after) = rate.filter(|rate| rate.is_finite()) else { continue };
         // An earlier stage may send more than was wanted; only the wanted rate can be missing.
         let expected = before.min(seen.wanted);
+        let (lost, evidence) = (expected - after, Evidence::Loss { from, before, to, after });
         if after < expected * (1.0 - terms.tolerance) {
-            return Some(judge(seen, terms, Evidence::Loss { from, before, to, after }, to));
+            return Some(judge(seen, terms, evidence, to));
+        }
+        if largest.is_none_or(|(most, ..)| lost > most) {
+            largest = Some((lost, to, evidence));
         }
         (from, before) = (to, after);
     }
-    let per_second = seen.misses.filter(|misses| *misses > seen.wanted * terms.misses)?;
-    Some(Bottleneck { guilty: Guilty::Link, evidence: Evidence::Misses { per_second }, pressure: None })
+    if let Some(per_second) = seen.misses.filter(|misses| *misses > seen.wanted * terms.misses) {
+        return Some(Bottleneck { guilty: Guilty::Link, evidence: Evidence::Misses { per_second }, pressure: None });
+    }
+    let (_, to, evidence) = largest.filter(|_| before < seen.wanted * (1.0 - terms.tolerance))?;
+    Some(judge(seen, terms, evidence, to))
 }
 
 fn judge(seen: &Observation, terms: &Terms, evidence: Evidence, to: Stage) -> Bottleneck {
@@ -199,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_stage_that_loses_is_guilty() {
+    fn the_first_stage_that_loses_is_guilty_and_of_small_losses_the_largest() {
         use Guilty::*;
         let table = [
             ([20.0, 20.0, 20.0, 20.0, 20.0], 0.9, 0.9, None),
@@ -217,6 +226,10 @@ mod tests {
             ([-1.0, -1.0, -1.0, -1.0, 4.0], 0.0, -1.0, Some(SinkApplication)),
             ([-1.0, -1.0, -1.0, -1.0, -1.0], 0.9, 0.9, None),
             ([60.0, 60.0, 19.0, 19.0, 19.0], 0.0, 0.0, None),
+            // Each stage loses less than a tenth, and all together more.
+            ([18.4, 18.4, 16.9, 15.6, 15.6], 0.0, 0.0, Some(SourceApplication)),
+            ([19.0, 19.0, 17.2, 16.5, 16.5], 0.9, 0.9, Some(Link)),
+            ([19.0, 19.0, 18.6, 17.0, 17.0], 0.0, 0.6, Some(SinkProcessor)),
         ];
         for (rates, source, sink, guilty) in table {
             let found = find(&seen(rates, source, sink), &Terms::default());

@@ -107,6 +107,8 @@ pub enum InvalidLadder {
     Dimensions { found: usize },
     #[error("{name} has {found} levels; use 1 to {}, from the best to the minimum", Ladder::MOST_LEVELS)]
     Levels { name: String, found: usize },
+    #[error("the ladder has the dimension {name} twice; name each dimension once, with all its levels")]
+    Repeated { name: String },
 }
 
 /// The reason of a step.
@@ -187,6 +189,11 @@ impl Ladder {
         }
         if let Some(wrong) = dimensions.iter().find(|one| !(1..=Ladder::MOST_LEVELS).contains(&one.levels.len())) {
             return Err(InvalidLadder::Levels { name: wrong.name.clone(), found: wrong.levels.len() });
+        }
+        let is_repeated =
+            |(at, one): &(usize, &Dimension)| dimensions[..*at].iter().any(|other| other.name == one.name);
+        if let Some((_, twice)) = dimensions.iter().enumerate().find(is_repeated) {
+            return Err(InvalidLadder::Repeated { name: twice.name.clone() });
         }
         let wait = terms.calm;
         let (changed, kept, reported, failed) = (None, None, None, None);

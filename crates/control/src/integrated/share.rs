@@ -153,7 +153,8 @@ impl ShareLaw {
         self.cost = None;
     }
 
-    fn grown(&self, facts: &ShareFacts) -> f64 {
+    /// The share with which a rate that is too low is tried next.
+    pub(super) fn grown(&self, facts: &ShareFacts) -> f64 {
         // By the error, for a share that the cost does not explain.
         let error = (facts.target - facts.rate) / facts.target.max(1e-9);
         let by_error = self.limited(self.share.max(FIRST) * (1.0 + error));

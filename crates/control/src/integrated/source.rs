@@ -1,12 +1,12 @@
 //! The source of one stream: keeps its ladder and its contract, by the reports of all sinks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_types::{Instant, Nanos};
 
 use super::share::EFFECT;
 use super::{Candidate, Change, Plan, ShareFacts, ShareLaw, ShareTerms, plan};
-use crate::bottleneck::{self, Bottleneck, Guilty, Observation};
+use crate::bottleneck::{self, Bottleneck, Evidence, Guilty, Observation};
 use crate::flow::{Host, Processor, Rung, Sink, Situation, Stream};
 use crate::ladder::Ladder;
 use crate::relief::Relief;
@@ -21,6 +21,12 @@ const REMEMBERED: Nanos = Nanos::from_millis(60_000);
 const BEGINNING: Nanos = Nanos::from_millis(2_000);
 /// Cost of an event if nothing is known: a hundredth of a wanted period.
 const FREE: f64 = 0.01;
+/// A sink's host that neither reports saturation nor restores the rate in this time does not act: a rung falls.
+const STALLED: Nanos = Nanos::from_millis(10_000);
+/// A rate that rises by this part of the wanted one is progress.
+const PROGRESS: f64 = 0.05;
+/// A loss below this part is none, where several small losses together are the reason.
+const SMALL: f64 = 0.02;
 
 /// Limits of [`Source`], beside those of its ladder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -109,7 +115,8 @@ pub struct Source {
     terms: Terms,
     ladder: Ladder,
     law: ShareLaw,
-    /// CPU seconds per event, by rung, as measured, with the time of the last report.
+    /// CPU seconds per event, by rung, with the time of the last report: measured, or at most this, if the application
+    /// does not report its CPU time.
     costs: BTreeMap<usize, (f64, Instant)>,
     /// Other programs on the source's processor.
     others: f64,
@@ -118,6 +125,8 @@ pub struct Source {
     known: BTreeMap<u64, Known>,
     guilty: Option<Guilty>,
     begun: Option<Instant>,
+    /// While the host of the sink in the middle is to act: the best rate, and since when there is none better.
+    stalled: Option<(f64, Instant)>,
     /// The delays at the sinks, which show that a link has recovered.
     relief: Relief<u64>,
     patience: Patience,
@@ -161,6 +170,7 @@ impl Source {
             known,
             guilty: None,
             begun: None,
+            stalled: None,
             relief,
             patience,
         }
@@ -175,6 +185,12 @@ impl Source {
         self.law.share()
     }
 
+    /// The application at the source is a new process: it has the contract with which it began.
+    pub fn restarted(&mut self) {
+        self.law = ShareLaw::new(self.terms.share);
+        (self.others, self.room, self.begun, self.stalled) = (0.0, self.terms.share.most, None, None);
+    }
+
     /// The reports of the last interval. Returns a decision that is to be carried out.
     pub fn on_reports(&mut self, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) -> Option<Decided> {
         let sinks = &sinks[..sinks.len().min(MOST_SINKS)];
@@ -183,6 +199,7 @@ impl Source {
         if now.since(*self.begun.get_or_insert(now)) < BEGINNING {
             return None;
         }
+        self.forget_departed(sinks);
         self.learn(source, sinks, now);
         self.look_for_relief(sinks, now);
         let terms = *self.ladder.terms();
@@ -195,8 +212,15 @@ impl Source {
         if self.patience.low >= 2 || (self.patience.low == 1 && missing > 2.0 * terms.lower_below) {
             return self.repair((source, sinks), (&median, rate), now);
         }
+        self.stalled = None;
         let waited = self.patience.kept.is_some_and(|kept| now.since(kept) >= self.patience.wait);
         if waited { self.recover((source, sinks), (&median, rate), now) } else { None }
+    }
+
+    fn forget_departed(&mut self, sinks: &[SinkFacts]) {
+        let present: BTreeSet<u64> = sinks.iter().map(|sink| sink.sink).collect();
+        self.known.retain(|sink, _| present.contains(sink));
+        self.relief.retain(|sink| present.contains(sink));
     }
 
     /// A shorter delay at half of the sinks shows that a link has recovered.
@@ -220,15 +244,31 @@ impl Source {
     ) -> Option<Decided> {
         let found = bottleneck::find(&self.observe(source, median), &self.terms.bottleneck)?;
         self.guilty = Some(found.guilty);
-        self.blame(found.guilty, source, sinks, now);
-        let changes = match found.guilty {
-            Guilty::SourceProcessor => self.contracts_and_rungs(),
+        self.blame(&found, source, sinks, now);
+        if found.guilty == Guilty::SinkProcessor && !median.is_saturated {
             // The sink's own host acts first.
-            Guilty::SinkProcessor if !median.is_saturated => return None,
+            if !self.is_stalled(rate, now) {
+                return None;
+            }
+        } else {
+            self.stalled = None;
+        }
+        let changes = match found.guilty {
+            Guilty::SourceProcessor => self.contracts_and_rungs(source.generated.unwrap_or(rate)),
             Guilty::SourceApplication | Guilty::Link | Guilty::SinkProcessor | Guilty::SinkApplication => self.lower(),
         };
         let plan = plan(&mut self.situation(sinks), &changes);
         self.decide(plan, Some(found), (median, rate), now)
+    }
+
+    /// Whether the rate has not risen for [`STALLED`].
+    fn is_stalled(&mut self, rate: f64, now: Instant) -> bool {
+        let (best, since) = *self.stalled.get_or_insert((rate, now));
+        if rate > best + PROGRESS * self.ladder.terms().wanted {
+            self.stalled = Some((rate, now));
+            return false;
+        }
+        now.since(since) >= STALLED
     }
 
     /// The rate is kept: a higher rung, and at the best one a smaller contract.
@@ -296,6 +336,7 @@ impl Source {
             self.relief.reset();
             self.law.forget();
         }
+        self.stalled = None;
         (self.patience.changed, self.patience.is_contract) = (Some(now), rung.is_none());
         let (low, smooth, kept) = (0, None, None);
         self.patience = Patience { low, smooth, kept, ..self.patience };
@@ -327,9 +368,10 @@ impl Source {
         if let (Some(rate), used @ Some(_)) = (source.generated, source.used) {
             let facts = ShareFacts { target: self.ladder.terms().wanted, rate, used, pressure: source.pressure };
             self.law.learn(&facts);
-            if let Some(cost) = self.law.cost() {
-                self.costs.insert(rung, (cost, now));
-            }
+        }
+        match self.law.cost() {
+            Some(cost) => _ = self.costs.insert(rung, (cost, now)),
+            None => self.bound_cost(source, now),
         }
         self.costs.retain(|at, (_, measured)| *at == rung || now.since(*measured) <= REMEMBERED);
         let scale = self.scale(rung);
@@ -347,10 +389,23 @@ impl Source {
         }
     }
 
+    /// Bounds the cost by the rate, if the application does not report its CPU time: one thread uses at most a CPU, and
+    /// beside its contract half of it, if another thread waits. The least bound of a rung counts.
+    fn bound_cost(&mut self, source: &SourceFacts, now: Instant) {
+        let Some(rate) = source.generated.or(source.sent).map(|rate| rate.max(0.5)) else { return };
+        let is_busy = source.pressure.is_some_and(|pressure| pressure > self.terms.bottleneck.pressure);
+        let most = if is_busy { (1.0 + self.law.share()) / 2.0 } else { 1.0 };
+        let bound = self.costs.entry(self.ladder.rung()).or_insert((f64::INFINITY, now));
+        *bound = (bound.0.min(most / rate), now);
+    }
+
     /// Learns the limits of the parts that are too slow now.
-    fn blame(&mut self, guilty: Guilty, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) {
-        let (rung, wanted) = (self.ladder.rung(), self.ladder.terms().wanted);
+    fn blame(&mut self, found: &Bottleneck, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) {
+        let (rung, wanted, guilty) = (self.ladder.rung(), self.ladder.terms().wanted, found.guilty);
         let scale = self.scale(rung);
+        // Of several small losses, each limits the stream.
+        let is_spread = self.is_spread(&found.evidence);
+        let tolerance = if is_spread { SMALL } else { self.terms.bottleneck.tolerance };
         if guilty == Guilty::SourceProcessor {
             let share = source.used.unwrap_or_else(|| source.generated.unwrap_or(0.0) * self.cost(rung));
             // A contract that is not kept was refused, or its host has less.
@@ -369,15 +424,24 @@ impl Source {
         for sink in sinks {
             let Some(known) = self.known.get_mut(&sink.sink) else { continue };
             let arrived = sink.arrived.unwrap_or(sent);
-            if guilty == Guilty::Link && arrived < sent * (1.0 - self.terms.bottleneck.tolerance) {
+            if (guilty == Guilty::Link || is_spread) && arrived < sent * (1.0 - tolerance) {
                 known.downlink = arrived * scale;
             }
-            if let (Some(used), Some(shown)) = (sink.used, sink.rate())
-                && shown < arrived * (1.0 - self.terms.bottleneck.tolerance)
-            {
-                known.others = Processor::IDLE.others_for(0.0, used);
+            let Some(shown) = sink.rate().filter(|shown| *shown < arrived * (1.0 - tolerance)) else { continue };
+            match sink.used {
+                Some(used) => known.others = Processor::IDLE.others_for(0.0, used),
+                // As at the source: the cost is at most what the rate says.
+                None if shown >= 0.5 => known.cost = 1.0 / shown / scale,
+                None => {}
             }
         }
+    }
+
+    /// Whether the loss is one of several that are small.
+    fn is_spread(&self, evidence: &Evidence) -> bool {
+        let Evidence::Loss { before, after, .. } = *evidence else { return false };
+        let expected = before.min(self.ladder.terms().wanted);
+        after >= expected * (1.0 - self.terms.bottleneck.tolerance)
     }
 
     /// Forgets limits that may no longer exist.
@@ -391,8 +455,8 @@ impl Source {
             let Some(known) = self.known.get_mut(&sink.sink) else { continue };
             known.downlink = f64::INFINITY;
             known.others = if is_calm { 0.0 } else { known.others };
+            known.cost = if is_calm && sink.used.is_none() { 0.0 } else { known.cost };
         }
-        self.known.retain(|id, _| sinks.iter().any(|sink| sink.sink == *id));
     }
 
     /// CPU seconds per event at a rung: measured there, or scaled from the nearest measured one.
@@ -410,8 +474,16 @@ impl Source {
             .min(self.room.max(least))
     }
 
-    /// A larger contract, alone or with lower rungs. A contract that is not kept cannot help: then only rungs.
-    fn contracts_and_rungs(&self) -> Vec<Change> {
+    /// A larger contract, alone or with lower rungs. A contract that is not kept cannot help: then only rungs. If the
+    /// application does not report its CPU time, the contract follows the error of the rate, and rungs wait until it
+    /// cannot grow.
+    fn contracts_and_rungs(&self, generated: f64) -> Vec<Change> {
+        if self.law.cost().is_none() {
+            let target = self.ladder.terms().wanted;
+            let share = self.law.grown(&ShareFacts { target, rate: generated, ..ShareFacts::default() });
+            let can_grow = share.min(self.room) > self.law.share() + 0.02;
+            return if can_grow { vec![Change { source: Some(share), ..Change::KEEP }] } else { self.lower() };
+        }
         let larger = |rung: usize| Some(self.share_for(rung)).filter(|share| *share > self.law.share() + 0.02);
         let contract = larger(self.ladder.rung()).map(|share| Change { source: Some(share), ..Change::KEEP });
         let with = |rung: usize| Change { rung: Some(rung), source: larger(rung), ..Change::KEEP };
@@ -445,7 +517,8 @@ impl Source {
         };
         let each = (rung - best).div_ceil(16);
         let share = |rung: usize| {
-            let need = self.share_for(rung);
+            // A cost that is only bounded needs at most as much.
+            let need = self.law.cost().map_or(0.0, |_| self.share_for(rung));
             (self.law.share() > self.terms.share.least).then_some(need.max(self.law.share()))
         };
         (best..rung)

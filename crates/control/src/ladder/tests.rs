@@ -193,6 +193,7 @@ fn a_ladder_of_invalid_values_is_refused_with_the_range() {
     assert!(refusal(quality(), Terms::new(f64::NAN)).contains("NaN"));
     assert!(refusal(Vec::new(), Terms::new(20.0)).contains("0 dimensions"));
     assert!(refusal(vec![Dimension::new("size", &[])], Terms::new(20.0)).contains("size has 0 levels"));
+    assert!(refusal([quality(), quality()].concat(), Terms::new(20.0)).contains("the dimension quality twice"));
     assert!(refusal(quality(), Terms { kept_above: 0.5, ..Terms::new(20.0) }).contains("kept_above"));
     let late = Ladder::new(quality(), Terms { dwell: SECOND, ..Terms::new(20.0) }).unwrap().starting_at(9);
     assert!(late.is_lowest());

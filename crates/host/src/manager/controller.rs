@@ -17,7 +17,7 @@ pub enum Topic {
     Control,
     /// The amount of a resource that an application of this host is granted.
     Granted,
-    /// Hosts that crash, and applications that join and leave groups. A sink that closes is no such change: its host
+    /// Hosts that crash, applications that join and leave groups, and sources of this host that join channels. A sink that closes is no such change: its host
     /// only stops its reports.
     Members,
     /// Outcomes of requests to other hosts.
@@ -74,6 +74,8 @@ pub enum ChangeKind {
     Joined(Registration),
     /// An application left a group.
     Left(Registration),
+    /// A source of this host joined the data channel of the change's Q-channel; it knows no earlier decision.
+    SourceJoined,
     /// A request to other hosts ended.
     Answer { request: u64, outcome: Outcome },
 }
@@ -84,7 +86,9 @@ impl ChangeKind {
             ChangeKind::Reading(reading) => Topic::Reading(reading.attribute),
             ChangeKind::Control(_) => Topic::Control,
             ChangeKind::Granted { .. } => Topic::Granted,
-            ChangeKind::HostGone | ChangeKind::Joined(_) | ChangeKind::Left(_) => Topic::Members,
+            ChangeKind::HostGone | ChangeKind::Joined(_) | ChangeKind::Left(_) | ChangeKind::SourceJoined => {
+                Topic::Members
+            }
             ChangeKind::Answer { .. } => Topic::Answers,
         }
     }
@@ -153,6 +157,11 @@ impl View<'_> {
     /// The last readings of an attribute, of all hosts and applications.
     pub fn all(&self, attribute: AttributeId) -> impl Iterator<Item = (&Name, &Reading)> {
         self.readings.all(attribute)
+    }
+
+    /// The last readings of a host's attribute, of all its applications.
+    pub fn of_host(&self, host: &Name, attribute: AttributeId) -> impl Iterator<Item = &Reading> {
+        self.readings.of_host(host, attribute)
     }
 }
 

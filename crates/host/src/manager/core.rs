@@ -20,8 +20,8 @@ use super::{
     ResourceRequest, Topic, View,
 };
 
-/// Largest number of readings that are stored: 80 of each of 200 hosts. A further one is passed to controllers and
-/// counted, not stored.
+/// Largest number of readings that are stored: 80 of each of 200 hosts, and at most 256 of one. A further one is passed
+/// to controllers and counted, not stored.
 const MOST_READINGS: usize = 16_384;
 
 /// Largest number of changes that controllers may cause in each other by one input: a crashed host causes as many as
@@ -31,7 +31,8 @@ const MOST_CHANGES: usize = 4_096;
 /// An event for the manager.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A reading; without a channel, of this host's own monitor.
+    /// A reading; without a channel, of this host's own monitor. The time of another host's reading is that of its
+    /// clock, which began at another moment: controllers see the time of its arrival instead.
     Reading(Option<ChannelId>, Name, Reading),
     /// A control event of another host.
     Control(ChannelId, Name, QualityEvent),
@@ -41,6 +42,8 @@ pub enum Input {
     Joined(Name, Registration),
     /// An application left a group.
     Left(Name, Registration),
+    /// A source of this host joined the data channel of this Q-channel.
+    SourceJoined(ChannelId),
     /// Only time has passed.
     Wake,
 }
@@ -239,7 +242,7 @@ impl Manager {
     pub fn handle(&mut self, input: Input, now: Instant) {
         self.counts.inputs += 1;
         match input {
-            Input::Reading(channel, host, reading) => self.read(channel, host, reading),
+            Input::Reading(channel, host, reading) => self.read(channel, host, reading, now),
             Input::Control(channel, host, event) => self.control(channel, host, event, now),
             Input::HostGone(host) => self.host_gone(host, now),
             Input::Joined(host, member) => {
@@ -248,12 +251,19 @@ impl Manager {
             Input::Left(host, member) => {
                 self.queue.push_back(Change { channel: None, host, what: ChangeKind::Left(member) })
             }
+            Input::SourceJoined(channel) => {
+                let (channel, host) = (Some(channel), self.host.clone());
+                self.queue.push_back(Change { channel, host, what: ChangeKind::SourceJoined });
+            }
             Input::Wake => self.wake(now),
         }
         self.run(now);
     }
 
-    fn read(&mut self, channel: Option<ChannelId>, host: Name, reading: Reading) {
+    fn read(&mut self, channel: Option<ChannelId>, host: Name, mut reading: Reading, now: Instant) {
+        if host != self.host {
+            reading.at = now;
+        }
         let change = Change { channel, host, what: ChangeKind::Reading(reading) };
         if self.interested(&change).next().is_none() {
             return;

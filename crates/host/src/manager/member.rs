@@ -289,6 +289,10 @@ impl Member {
                 if channel.plane == Plane::Data =>
             {
                 self.count_sources(channel, member.host.clone());
+                if matches!(notice, Notice::SourceJoined(..)) && member.host == *self.node.host() {
+                    let quality = ChannelId { plane: Plane::Quality, name: channel.name.clone() };
+                    self.manage(Input::SourceJoined(quality));
+                }
             }
             Notice::HostVanished(host) => self.manage(Input::HostGone(host.clone())),
             Notice::Registered(host, registration) => self.manage(Input::Joined(host.clone(), registration.clone())),

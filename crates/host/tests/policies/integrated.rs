@@ -8,7 +8,7 @@ use qfabric_host::manager::policies::{
 };
 use qfabric_host::manager::{Effect, Input, Manager, Output};
 use qfabric_types::channel::ChannelId;
-use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityKind, Reading, Unit};
+use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
 
 /// One second of reports: attribute, host, value; the application of the host, or the host itself.
@@ -18,7 +18,14 @@ struct Stream {
     channel: ChannelId,
     manager: Manager,
     at: u64,
+    /// The clocks of the other hosts less that of the manager's host, in seconds.
+    ahead: i64,
+    /// Control events to other hosts.
+    told: Vec<QualityEvent>,
 }
+
+/// When the manager's host starts its policy, by its clock, in seconds.
+const BEGIN: u64 = 7_200;
 
 impl Stream {
     fn at_host(host: &str) -> Stream {
@@ -27,15 +34,30 @@ impl Stream {
         let ladder = Ladder::new(dimensions, LadderTerms::new(20.0)).unwrap();
         let mut manager = Manager::new(host.parse().unwrap());
         manager.add(Box::new(Integrated::new(&channel, ladder, IntegratedTerms::default())));
-        let mut stream = Stream { channel, manager, at: 0 };
+        let mut stream = Stream { channel, manager, at: BEGIN, ahead: 0, told: Vec::new() };
         ["a", "b"].iter().for_each(|host| stream.join(host));
         stream
     }
 
     fn join(&mut self, host: &str) {
+        let now = self.now();
+        self.manager.handle(Input::Joined(host.parse().unwrap(), self.registration()), now);
+    }
+
+    fn registration(&self) -> Registration {
         let (application, group) = ("conference".parse().unwrap(), self.channel.name.clone());
-        let joined = Registration { application, group, parent: None, level: 2, qos: Vec::new() };
-        self.manager.handle(Input::Joined(host.parse().unwrap(), joined), Instant::ZERO);
+        Registration { application, group, parent: None, level: 2, qos: Vec::new() }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::new(self.at * 1_000_000_000)
+    }
+
+    /// The host `b` states that it has no larger contract.
+    fn saturated(&mut self) {
+        let event = told("cpu", QualityKind::Own, SATURATED, 1, Instant::ZERO);
+        let (channel, now) = (self.channel.clone(), self.now());
+        self.manager.handle(Input::Control(channel, "b".parse().unwrap(), event), now);
     }
 
     fn member(&self) -> AppId {
@@ -45,14 +67,17 @@ impl Stream {
     /// The amounts that are applied in this second.
     fn second(&mut self, reports: Reports<'_>) -> Vec<(AttributeId, i64)> {
         self.at += 1;
-        let now = Instant::new(self.at * 1_000_000_000);
+        let now = self.now();
         for (name, host, value) in reports {
             let (attribute, application) = match *name {
                 "cpu.pressure" | RATE => (AttributeId::of(name), HOST),
                 name => (AttributeId::of(name), self.member()),
             };
             let scale = if ["cpu.pressure", CPU_USED].contains(name) { 1e6 } else { 1e3 };
-            let (value, at, over) = ((value * scale) as i64, now, Nanos::from_millis(1_000));
+            // Only `a` has the clock of the manager in the tests with other clocks.
+            let ahead = if *host == "a" { 0 } else { self.ahead };
+            let at = Instant::new(self.at.saturating_add_signed(ahead) * 1_000_000_000);
+            let (value, over) = ((value * scale) as i64, Nanos::from_millis(1_000));
             let reading = Reading { attribute, application, value, at, over, cause: Cause::Poll, unit: Unit::Count };
             let channel = Some(self.channel.clone());
             self.manager.handle(Input::Reading(channel, host.parse().unwrap(), reading), now);
@@ -60,11 +85,19 @@ impl Stream {
         while let Some(due) = self.manager.next_wakeup().filter(|due| *due < now + Nanos::from_millis(1_000)) {
             self.manager.handle(Input::Wake, due);
         }
-        let applied = |output| match output {
-            Output::Effect(Effect::Apply(_, attribute, amount)) => Some((attribute, amount)),
-            _ => None,
-        };
-        std::iter::from_fn(|| self.manager.poll()).filter_map(applied).collect()
+        self.applied()
+    }
+
+    fn applied(&mut self) -> Vec<(AttributeId, i64)> {
+        let mut applied = Vec::new();
+        while let Some(output) = self.manager.poll() {
+            match output {
+                Output::Effect(Effect::Apply(_, attribute, amount)) => applied.push((attribute, amount)),
+                Output::Tell(_, _, event) => self.told.push(event),
+                _ => {}
+            }
+        }
+        applied
     }
 
     fn seconds(&mut self, count: usize, reports: Reports<'_>) -> Vec<(AttributeId, i64)> {
@@ -138,10 +171,127 @@ fn a_sink_without_cpu_time_lowers_the_levels_only_when_its_host_is_saturated() {
     (reports[5].2, reports[6].2) = (9.0, 0.9);
     reports.push((CPU_USED, "b", 0.3));
     assert_eq!(stream.seconds(5, &reports), [], "its own host acts");
-    let event = told("cpu", QualityKind::Own, SATURATED, 1, Instant::ZERO);
-    let channel = stream.channel.clone();
-    stream.manager.handle(Input::Control(channel, "b".parse().unwrap(), event), Instant::new(10_000_000_000));
+    stream.saturated();
     assert!(!levels(&stream.seconds(3, &reports)).is_empty());
+}
+
+/// Reports of a sink that shows few of the events that arrive, without CPU time.
+fn busy_sink() -> Vec<(&'static str, &'static str, f64)> {
+    let mut reports = source(20.0, 0.5, 0.0).to_vec();
+    (reports[5].2, reports[6].2) = (9.0, 0.9);
+    reports.push((ARRIVED, "b", 20.0));
+    reports
+}
+
+#[test]
+fn clocks_that_differ_by_an_hour_change_no_decision() {
+    for ahead in [0, 3_600, -3_600] {
+        let mut stream = Stream { ahead, ..Stream::at_host("a") };
+        stream.seconds(5, &source(20.0, 0.5, 0.0));
+        stream.saturated();
+        let lowered = levels(&stream.seconds(3, &busy_sink()));
+        assert!(!lowered.is_empty(), "the pressure at the sink is known; {ahead} s");
+        // The sink does not report its pressure and what it shows any more: only the arrivals count, and all arrive.
+        let after = levels(&stream.seconds(100, &source(20.0, 0.5, 0.0)[..5]));
+        assert!(!after.is_empty(), "levels return, because old reports end; {ahead} s");
+    }
+}
+
+#[test]
+fn a_sink_whose_host_does_not_act_lowers_the_levels_after_ten_seconds() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    assert_eq!(stream.seconds(9, &busy_sink()), []);
+    assert!(!levels(&stream.seconds(4, &busy_sink())).is_empty());
+}
+
+#[test]
+fn saturation_is_repeated_for_sources_that_come_later_and_ends_without_repetition() {
+    let mut sink = Stream::at_host("b");
+    let busy = [(ARRIVED, "b", 20.0), (SHOWN, "b", 4.0), (CPU_USED, "b", 0.5), ("cpu.pressure", "b", 0.9)];
+    let told = |sink: &mut Stream, seconds| {
+        sink.told.clear();
+        sink.seconds(seconds, &busy);
+        sink.told
+            .iter()
+            .filter(|event| event.attribute == AttributeId::of(SATURATED))
+            .map(|event| event.value)
+            .collect()
+    };
+    let first: Vec<i64> = told(&mut sink, 5);
+    assert_eq!(first, [1, 1, 1], "at once, and every 2 s");
+    let later: Vec<i64> = told(&mut sink, 6);
+    assert_eq!(later, [1, 1, 1]);
+
+    let mut source_host = Stream::at_host("a");
+    source_host.seconds(5, &source(20.0, 0.5, 0.0));
+    source_host.saturated();
+    source_host.seconds(8, &source(20.0, 0.5, 0.0));
+    assert_eq!(source_host.seconds(5, &busy_sink()), [], "the statement is too old, and its host acts");
+}
+
+/// As [`source`], without the CPU time.
+fn silent_source(rate: f64, pressure: f64) -> Vec<(&'static str, &'static str, f64)> {
+    source(rate, 0.0, pressure).into_iter().filter(|(name, ..)| *name != CPU_USED).collect()
+}
+
+#[test]
+fn without_cpu_time_the_contract_follows_the_error_of_the_rate() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &silent_source(20.0, 0.0));
+    let (mut share, mut all) = (0.0, Vec::new());
+    for _ in 0..20 {
+        // 30 ms per event, beside four other programs.
+        let rate: f64 = ((share + (1.0 - share) / 5.0) / 0.03_f64).min(20.0);
+        let decided = stream.second(&silent_source(rate, 0.9));
+        assert!(levels(&decided).is_empty(), "{decided:?}");
+        all.extend(guarantees(&decided));
+        share = all.last().map_or(0.0, |ppm| *ppm as f64 / 1e6);
+    }
+    assert!(all.len() >= 2 && (0.3..0.7).contains(&share), "{all:?}");
+    assert_eq!(guarantees(&stream.seconds(14, &silent_source(20.0, 0.0))), [0]);
+}
+
+#[test]
+fn without_cpu_time_a_contract_that_does_not_help_leads_to_lower_levels() {
+    for knows_better_times in [true, false] {
+        let mut stream = Stream::at_host("a");
+        if knows_better_times {
+            stream.seconds(5, &silent_source(20.0, 0.0));
+        }
+        let decided = stream.seconds(25, &silent_source(8.0, 0.9));
+        assert!(!levels(&decided).is_empty(), "{decided:?}");
+    }
+}
+
+#[test]
+fn small_losses_that_are_large_together_lower_the_levels() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    let mut reports = source(18.4, 0.46, 0.0).to_vec();
+    (reports[4].2, reports[5].2) = (16.9, 15.6);
+    reports.push((ARRIVED, "b", 16.9));
+    assert!(!levels(&stream.seconds(5, &reports)).is_empty());
+}
+
+#[test]
+fn a_source_that_starts_again_gets_the_levels_and_its_contract_is_decided_anew() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    assert_eq!(guarantees(&stream.seconds(1, &source(8.0, 0.2, 0.9))), [575_000]);
+    let mut reports = source(20.0, 0.5, 0.9);
+    (reports[4].2, reports[5].2) = (11.0, 11.0);
+    let lowered = levels(&stream.seconds(5, &reports));
+    assert!(!lowered.is_empty());
+    let (now, gone) = (stream.now(), stream.registration());
+    stream.manager.handle(Input::Left("a".parse().unwrap(), gone), now);
+    stream.join("a");
+    stream.manager.handle(Input::SourceJoined(stream.channel.clone()), now);
+    let again = stream.applied();
+    assert_eq!(levels(&again).len(), 2, "both levels: {again:?}");
+    let quality = levels(&again)[0];
+    assert_eq!(quality, *lowered.iter().rfind(|level| **level <= 80).unwrap());
+    assert_eq!(guarantees(&stream.seconds(5, &source(8.0, 0.2, 0.9))).len(), 1, "the new process has no contract");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 mod integrated;
 
-use qfabric_channel::{QosRange, Registration};
+use qfabric_channel::{Config, Incarnation, QosRange, Registration, SourceSpec};
 use qfabric_host::manager::policies::{
-    BEGUN, Balance, COPY, CapacityTerms, DROP, FORWARD, MediaSync, MediaTerms, NEED, POSITION, RATE, REQUEST, Roles,
-    SHOW, SKIP, SPEED, SinkSync, Spread, SpreadRule, Stream, StreamLink, SyncTerms, TreeShare, connection_of,
-    stream_of,
+    Adapt, BEGUN, Balance, COPY, CapacityTerms, DROP, Dimension, FORWARD, Ladder, LadderTerms, MediaSync, MediaTerms,
+    NEED, POSITION, RATE, REQUEST, Roles, SHOW, SKIP, SPEED, SinkSync, Spread, SpreadRule, Stream, StreamLink,
+    SyncTerms, TreeShare, connection_of, stream_of,
 };
-use qfabric_host::manager::{Controller, Effect, Input, Manager, Output, Recipient};
+use qfabric_host::manager::{
+    Controller, Effect, Input, Manager, Member, MemberOutput, Output, Recipient, quality_spec,
+};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, Unit};
 use qfabric_types::{AppId, Instant, Nanos};
@@ -85,6 +87,34 @@ fn reading(application: AppId, attribute: &str, value: i64, at: Instant) -> Read
 
 fn told(application: AppId, attribute: &str, amount: i64) -> (AppId, AttributeId, i64) {
     (application, AttributeId::of(attribute), amount)
+}
+
+/// The levels that a member with a ladder applies until it has no more outputs.
+fn applied_by(member: &mut Member) -> Vec<i64> {
+    let mut applied = Vec::new();
+    while let Some(output) = member.poll() {
+        if let MemberOutput::Effect(Effect::Apply(_, _, amount)) = output {
+            applied.push(amount);
+        }
+    }
+    applied
+}
+
+#[test]
+fn every_source_of_this_host_that_joins_gets_the_levels() {
+    let now = Instant::new(1_000_000_000);
+    let mut member = Member::new(Config::new(name("here"), Incarnation::new(1, 1)), now);
+    let ladder = Ladder::new(vec![Dimension::new("quality", &[80, 60])], LadderTerms::new(20.0)).unwrap();
+    member.add(Box::new(Adapt::new(&film(), ladder)), now);
+    let (film, other) = (ChannelId::data(name("film")), ChannelId::data(name("other")));
+    for channel in [&film, &other] {
+        member.with(now, |node| node.create(channel, quality_spec(), now)).unwrap();
+    }
+    let mut join = |channel: &ChannelId| {
+        member.with(now, |node| node.source_subscribe(channel, SourceSpec::default(), now)).unwrap();
+        applied_by(&mut member)
+    };
+    assert_eq!([join(&film), join(&film), join(&other)], [vec![80], vec![80], vec![]]);
 }
 
 fn balanced(cancelling: bool) -> Host {

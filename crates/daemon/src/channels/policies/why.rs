@@ -12,6 +12,7 @@ use qfabric_types::{AppId, Instant};
 use super::super::{Fabric, lock};
 use super::notify::attribute_name;
 use super::{Running, refused};
+use crate::auth::Peer;
 
 /// Number of explanations that are kept for a policy; a further one displaces the oldest.
 const KEPT: usize = 32;
@@ -78,24 +79,29 @@ fn cause_of(change: &Change) -> String {
         ChangeKind::HostGone => format!("host {host} is gone"),
         ChangeKind::Joined(one) => format!("{} joined {} on host {host}", one.application, one.group),
         ChangeKind::Left(one) => format!("{} left {} on host {host}", one.application, one.group),
+        ChangeKind::SourceJoined => format!("a source of host {host} joined"),
         ChangeKind::Answer { .. } => "other hosts answered".to_owned(),
     }
 }
 
 impl Fabric {
-    /// The last decisions of the policies with this name, or of this channel or group; oldest first.
-    pub(crate) fn explanations(&self, name: &Name) -> Result<Vec<Explanation>, Problem> {
+    /// The last decisions of the policies with this name, or of this channel or group; oldest first. As in the timeline,
+    /// a user sees those of own policies, and an administrator all.
+    pub(crate) fn explanations(&self, peer: Peer, name: &Name) -> Result<Vec<Explanation>, Problem> {
         let running = lock(&self.policies.running);
         let is_meant = |own: &Name, running: &Running| {
             let kind = running.policy.as_kind();
             own == name || kind.group() == Some(name) || kind.channels().contains(&name)
         };
-        let meant: Vec<_> = running.iter().filter(|(own, running)| is_meant(own, running)).collect();
-        if meant.is_empty() {
-            return Err(refused::unexplained(name));
+        let may_see = |running: &Running| peer.administers() || running.uid == Some(peer.owner.uid);
+        let meant = running.iter().filter(|(own, running)| is_meant(own, running));
+        let (seen, others): (Vec<_>, Vec<_>) = meant.partition(|(_, running)| may_see(running));
+        if seen.is_empty() {
+            let other = others.first().map(|(own, running)| refused::not_yours(own, running.uid));
+            return Err(other.unwrap_or_else(|| refused::unexplained(name)));
         }
         let mut all: Vec<Explanation> = Vec::new();
-        meant.into_iter().for_each(|(own, running)| all.extend(lock(&running.record).why.list(own)));
+        seen.into_iter().for_each(|(own, running)| all.extend(lock(&running.record).why.list(own)));
         all.sort_by_key(|one| one.at_ns);
         Ok(all)
     }

@@ -39,11 +39,16 @@ pub(crate) async fn start(State(channels): Shared, Extension(peer): Extension<Pe
 #[utoipa::path(get, path = "/v1/policies/{name}/why",
     params(("name" = String, Path, description = "Name of the policy, the channel or the group")), responses(
     (status = 200, description = "Oldest first", body = Vec<Explanation>),
+    (status = 403, description = "Only another user's", body = Problem),
     (status = 404, description = "No such policy", body = Problem),
 ))]
-pub(crate) async fn why(State(channels): Shared, Path(name): Path<String>) -> Answer<Json<Vec<Explanation>>> {
+pub(crate) async fn why(
+    State(channels): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(name): Path<String>,
+) -> Answer<Json<Vec<Explanation>>> {
     let name = word(&name).map_err(problems::invalid)?;
-    shown(move || channels.on()?.explanations(&name)).await
+    shown(move || channels.on()?.explanations(peer, &name)).await
 }
 
 /// Stop a policy: its decisions about rates end

@@ -151,6 +151,21 @@ fn a_panic_stops_its_policy_and_no_other() {
 }
 
 #[test]
+fn only_the_owner_of_a_policy_and_administrators_see_why_it_decided() {
+    let host = Host::start(Vec::new());
+    let [alice, bob] = [host.user(ALICE), host.user(BOB)];
+    alice.create("video").unwrap();
+    host.fabric.start_policy(Some(alice.peer), hold("own")).unwrap();
+    let why = |peer| host.fabric.explanations(peer, &"video".parse().unwrap());
+    assert!(why(alice.peer).is_ok() && why(host.user(0).peer).is_ok());
+    let refused = why(bob.peer).unwrap_err();
+    assert_eq!(refused.code, "channel_forbidden");
+    assert!(refused.message.contains("`own` was started by user"), "{refused:?}");
+    host.fabric.stop_policy(alice.peer, &"own".parse().unwrap()).unwrap();
+    assert_eq!(why(bob.peer).unwrap_err().code, "no_such_policy");
+}
+
+#[test]
 fn the_budget_is_of_users_policies_alone() {
     let host = Host::start(Vec::new());
     let alice = host.user(ALICE);

@@ -19,6 +19,7 @@ use qfabric_types::monitor::{AttributeId, HOST, Reading};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
+use super::facts::Group;
 use super::sink_rates::{FRESH, SinkRates};
 use super::{LEAST_DELAY, MISSES, RATE, SENT};
 
@@ -44,6 +45,8 @@ pub struct Adapt {
     channel: ChannelId,
     ladder: Ladder,
     sinks: SinkRates,
+    /// The applications whose reports are about this stream.
+    group: Group,
     /// The delays at the sinks, which show that a link has recovered.
     relief: Relief<Name>,
     look: Option<Instant>,
@@ -57,8 +60,8 @@ impl Adapt {
     /// For the sources here on the data channel of this Q-channel.
     pub fn new(channel: &ChannelId, ladder: Ladder) -> Self {
         let (sinks, seen) = (SinkRates::default(), BTreeMap::new());
-        let (channel, relief) = (channel.clone(), Relief::new(ladder.terms().period()));
-        Adapt { channel, ladder, sinks, relief, look: None, seen, reasons: None, begun: false }
+        let (group, relief) = (Group::new(channel), Relief::new(ladder.terms().period()));
+        Adapt { channel: channel.clone(), ladder, sinks, group, relief, look: None, seen, reasons: None, begun: false }
     }
 
     fn reported(&mut self, host: &Name, reading: &Reading, now: Instant) {
@@ -80,9 +83,12 @@ impl Adapt {
 
     fn observe(&self, sink: &Name, arrived: f64, view: &View<'_>) -> Observation {
         let fresh = |reading: &&Reading| view.now.since(reading.at) <= FRESH;
+        // A host may have applications of other channels.
         let host_of = |host: &Name, name: &str| {
-            let of = view.all(AttributeId::of(name)).filter(|(own, _)| *own == host).map(|(_, reading)| reading);
-            of.filter(fresh).map(|reading| reading.value.max(0)).max()
+            let is_meant = |reading: &&Reading| {
+                fresh(reading) && (reading.application == HOST || self.group.has(host, reading.application))
+            };
+            view.of_host(host, AttributeId::of(name)).filter(is_meant).map(|reading| reading.value.max(0)).max()
         };
         let rate = |host: &Name, name: &str| host_of(host, name).map(|milli| milli as f64 / 1e3);
         let pressure = |host: &Name| host_of(host, PRESSURE).map(|millionths| millionths as f64 / 1e6);
@@ -171,19 +177,18 @@ impl Controller for Adapt {
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
-        if !std::mem::replace(&mut self.begun, true) {
+        self.group.on_change(change, view.host);
+        let is_here = change.channel.as_ref() == Some(&self.channel);
+        // A source that joins later begins with the best level.
+        let has_joined = is_here && change.what == ChangeKind::SourceJoined;
+        if !std::mem::replace(&mut self.begun, true) || has_joined {
             self.tell(None, decisions);
         }
         match &change.what {
-            ChangeKind::Reading(reading)
-                if reading.attribute == AttributeId::of(RATE) && change.channel.as_ref() == Some(&self.channel) =>
-            {
+            ChangeKind::Reading(reading) if is_here && reading.attribute == AttributeId::of(RATE) => {
                 self.reported(&change.host, reading, view.now);
             }
-            ChangeKind::Reading(reading)
-                if reading.attribute == AttributeId::of(LEAST_DELAY)
-                    && change.channel.as_ref() == Some(&self.channel) =>
-            {
+            ChangeKind::Reading(reading) if is_here && reading.attribute == AttributeId::of(LEAST_DELAY) => {
                 self.relief.on_delay(&change.host, reading.value as f64, view.now);
             }
             ChangeKind::HostGone => {
@@ -261,6 +266,40 @@ mod tests {
         assert_eq!(down, [60, 40, 320]);
         let up: Vec<i64> = (12..400).flat_map(|at| second(&mut manager, &channel, at, &[("b", 20.0)])).collect();
         assert_eq!(up, [640, 60, 80]);
+    }
+
+    #[test]
+    fn a_source_that_starts_again_gets_the_levels_again() {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let mut manager = source(&channel);
+        let lowered: Vec<i64> = (0..6).flat_map(|at| second(&mut manager, &channel, at, &[("b", 16.0)])).collect();
+        assert_eq!(lowered, [80, 640, 60, 40], "{lowered:?}");
+        manager.handle(Input::SourceJoined("quality:other".parse().unwrap()), Instant::new(6_000_000_000));
+        assert_eq!(second(&mut manager, &channel, 6, &[("b", 20.0)]), []);
+        manager.handle(Input::SourceJoined(channel.clone()), Instant::new(7_000_000_000));
+        assert_eq!(second(&mut manager, &channel, 7, &[("b", 20.0)]), [40, 640]);
+    }
+
+    #[test]
+    fn the_bottleneck_is_found_by_the_applications_of_the_channel() {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let ladder = Ladder::new(vec![Dimension::new("quality", &[80, 60])], Terms::new(20.0)).unwrap();
+        let (mut adapt, here) = (Adapt::new(&channel, ladder), "a".parse().unwrap());
+        let mut readings = super::super::super::Readings::new(9);
+        let mut found = |group: &str, generated: i64| {
+            let (group, application): (Name, Name) = (group.parse().unwrap(), "server".parse().unwrap());
+            let (application, joined) = (super::super::member_of(&group, &application), {
+                qfabric_channel::Registration { application, group, parent: None, level: 2, qos: Vec::new() }
+            });
+            let report = Reading { attribute: AttributeId::of(GENERATED), application, ..reading(0.0, Instant::ZERO) };
+            readings.keep(&here, Reading { value: generated, ..report });
+            let view = View { host: &here, now: Instant::ZERO, readings: &readings };
+            let change = Change { channel: None, host: here.clone(), what: ChangeKind::Joined(joined) };
+            adapt.changed(&change, &view, &mut Vec::new());
+            adapt.observe(&"b".parse().unwrap(), 9.0, &view).generated
+        };
+        assert_eq!(found("audio", 50_000), None, "another channel's application");
+        assert_eq!(found("video", 10_000), Some(10.0));
     }
 
     #[test]

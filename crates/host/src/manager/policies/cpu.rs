@@ -16,7 +16,7 @@ use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Reasons, Recipient, View};
-use super::facts::{Facts, of_application, pressure};
+use super::facts::{Facts, REPEAT, of_application, pressure};
 use super::{ARRIVED, CPU_GUARANTEED, CPU_USED, DECODED, GENERATED, SATURATED, SHOWN, told};
 
 /// Time between two looks at the reports.
@@ -46,7 +46,8 @@ pub(super) struct Contracts {
     wanted: f64,
     terms: ShareTerms,
     laws: BTreeMap<AppId, ShareLaw>,
-    was_saturated: bool,
+    /// When the sources were told last that this host has no larger contract; `None`: it has one, as far as they know.
+    told_saturated: Option<Instant>,
 }
 
 /// What an application of this host does on the channel.
@@ -58,7 +59,7 @@ pub(super) enum Part {
 
 impl Contracts {
     pub(super) fn new(wanted: f64, terms: ShareTerms) -> Contracts {
-        Contracts { wanted, terms, laws: BTreeMap::new(), was_saturated: false }
+        Contracts { wanted, terms, laws: BTreeMap::new(), told_saturated: None }
     }
 
     pub(super) fn forget(&mut self, application: AppId) {
@@ -103,9 +104,15 @@ impl Contracts {
         reasons
     }
 
-    /// Tells the sources when this host has no larger contract for its sink, and when it has one again.
+    /// Tells the sources when this host has no larger contract for its sink, again and again while this lasts, and when it
+    /// has one again.
     fn tell_saturation(&mut self, is_saturated: bool, facts: &Facts, view: &View<'_>, decisions: &mut Decisions) {
-        if std::mem::replace(&mut self.was_saturated, is_saturated) != is_saturated {
+        let is_due = match self.told_saturated {
+            Some(told) => !is_saturated || view.now.since(told) >= REPEAT,
+            None => is_saturated,
+        };
+        if is_due {
+            self.told_saturated = is_saturated.then_some(view.now);
             let event = told("cpu", QualityKind::Own, SATURATED, i64::from(is_saturated), view.now);
             decisions.push(Decision::Tell { channel: facts.channel().clone(), to: Recipient::Sources, event });
         }
@@ -149,8 +156,9 @@ impl Controller for Cpu {
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, _decisions: &mut Decisions) {
-        if let Some(left) = self.facts.on_change(change, view) {
-            self.contracts.forget(left);
+        // A new process has the contract with which it began.
+        if let Some(application) = self.facts.on_change(change, view) {
+            self.contracts.forget(application);
         }
         self.look.get_or_insert(view.now + LOOK);
     }

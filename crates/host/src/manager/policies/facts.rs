@@ -14,26 +14,79 @@ use super::{ARRIVED, CPU_USED, DECODED, GENERATED, LEAST_DELAY, MISSES, RATE, SA
 const PRESSURE: &str = "cpu.pressure";
 /// A report older than this no longer counts.
 const FRESH: Nanos = Nanos::from_millis(3_000);
+/// A sink's host that has no larger contract says so again after this time, for sources and policies that start later.
+pub(super) const REPEAT: Nanos = Nanos::from_millis(2_000);
+/// Such a statement counts for this time: one of three may be lost.
+const SATURATED_FOR: Nanos = Nanos::from_millis(7_000);
 /// Limit of the hosts whose reports are kept; reports of further hosts are ignored.
 const MOST_HOSTS: usize = 1_024;
 
 /// Limit of the applications of one host; further ones are ignored.
 const MOST_MEMBERS: usize = 64;
 
+/// The applications of a channel's group, by host.
+#[derive(Debug)]
+pub(super) struct Group {
+    name: Name,
+    members: BTreeMap<Name, BTreeSet<AppId>>,
+}
+
+impl Group {
+    pub(super) fn new(channel: &ChannelId) -> Group {
+        Group { name: channel.name.clone(), members: BTreeMap::new() }
+    }
+
+    /// Learns from a change. Returns the application of this host that joined or left, if one did.
+    pub(super) fn on_change(&mut self, change: &Change, here: &Name) -> Option<AppId> {
+        let number = match &change.what {
+            ChangeKind::HostGone => {
+                self.members.remove(&change.host);
+                return None;
+            }
+            ChangeKind::Joined(one) if one.group == self.name => {
+                if self.members.len() >= MOST_HOSTS && !self.members.contains_key(&change.host) {
+                    return None;
+                }
+                let members = self.members.entry(change.host.clone()).or_default();
+                if members.len() < MOST_MEMBERS {
+                    members.insert(number(one));
+                }
+                number(one)
+            }
+            ChangeKind::Left(one) if one.group == self.name => {
+                self.members.get_mut(&change.host)?.remove(&number(one));
+                number(one)
+            }
+            _ => return None,
+        };
+        (change.host == *here).then_some(number)
+    }
+
+    /// Applications of the group on a host.
+    pub(super) fn members(&self, host: &Name) -> impl Iterator<Item = AppId> + '_ {
+        self.members.get(host).into_iter().flatten().copied()
+    }
+
+    pub(super) fn has(&self, host: &Name, application: AppId) -> bool {
+        self.members.get(host).is_some_and(|members| members.contains(&application))
+    }
+}
+
 /// The applications of a channel's group, and the rates at which the channel's events arrive.
 #[derive(Debug)]
 pub(super) struct Facts {
     channel: ChannelId,
-    members: BTreeMap<Name, BTreeSet<AppId>>,
+    group: Group,
     /// The rate at each sink's host, in events per second, and its time.
     rates: BTreeMap<Name, (f64, Instant)>,
-    saturated: BTreeSet<Name>,
+    /// The hosts of sinks that have no larger contract, with the time of the last such statement.
+    saturated: BTreeMap<Name, Instant>,
 }
 
 impl Facts {
     pub(super) fn new(channel: &ChannelId) -> Facts {
-        let (members, rates, saturated) = Default::default();
-        Facts { channel: channel.clone(), members, rates, saturated }
+        let (rates, saturated) = Default::default();
+        Facts { channel: channel.clone(), group: Group::new(channel), rates, saturated }
     }
 
     pub(super) fn channel(&self) -> &ChannelId {
@@ -53,7 +106,7 @@ impl Facts {
         reports.into_iter().chain(more).collect()
     }
 
-    /// Learns from a change. Returns the application of this host that left, if one did.
+    /// Learns from a change. Returns the application of this host that joined or left, if one did.
     pub(super) fn on_change(&mut self, change: &Change, view: &View<'_>) -> Option<AppId> {
         let is_here = change.channel.as_ref() == Some(&self.channel);
         match &change.what {
@@ -61,48 +114,32 @@ impl Facts {
                 if self.rates.len() < MOST_HOSTS || self.rates.contains_key(&change.host) {
                     self.rates.insert(change.host.clone(), (reading.value.max(0) as f64 / 1e3, view.now));
                 }
-                None
             }
             ChangeKind::Control(QualityEvent { kind: QualityKind::Own, attribute, value, .. })
                 if is_here && *attribute == AttributeId::of(SATURATED) =>
             {
-                match *value > 0 && self.saturated.len() < MOST_HOSTS {
-                    true => self.saturated.insert(change.host.clone()),
-                    false => self.saturated.remove(&change.host),
-                };
-                None
+                self.saturated.remove(&change.host);
+                if *value > 0 && self.saturated.len() < MOST_HOSTS {
+                    self.saturated.insert(change.host.clone(), view.now);
+                }
             }
             ChangeKind::HostGone => {
                 self.rates.remove(&change.host);
                 self.saturated.remove(&change.host);
-                self.members.remove(&change.host);
-                None
             }
-            ChangeKind::Joined(one) if one.group == self.channel.name => {
-                if self.members.len() < MOST_HOSTS || self.members.contains_key(&change.host) {
-                    let members = self.members.entry(change.host.clone()).or_default();
-                    if members.len() < MOST_MEMBERS {
-                        members.insert(number(one));
-                    }
-                }
-                None
-            }
-            ChangeKind::Left(one) if one.group == self.channel.name => {
-                let number = number(one);
-                self.members.get_mut(&change.host)?.remove(&number);
-                (change.host == *view.host).then_some(number)
-            }
-            _ => None,
+            _ => {}
         }
+        self.group.on_change(change, view.host)
     }
 
-    /// Forgets rates that are no longer reported.
+    /// Forgets rates and statements that are no longer reported.
     pub(super) fn expire(&mut self, now: Instant) {
+        self.saturated.retain(|_, at| now.since(*at) <= SATURATED_FOR);
         self.rates.retain(|_, (_, at)| now.since(*at) <= FRESH);
     }
 
     pub(super) fn is_saturated(&self, host: &Name) -> bool {
-        self.saturated.contains(host)
+        self.saturated.contains_key(host)
     }
 
     /// The hosts with sinks that report, this host excepted, with the rates at which events arrive there.
@@ -112,7 +149,7 @@ impl Facts {
 
     /// Applications of the group on a host.
     pub(super) fn members(&self, host: &Name) -> impl Iterator<Item = AppId> + '_ {
-        self.members.get(host).into_iter().flatten().copied()
+        self.group.members(host)
     }
 
     /// The last report of an application of the group on a host; of several, the largest.

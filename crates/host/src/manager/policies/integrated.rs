@@ -16,7 +16,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST};
 use qfabric_types::{AppId, Instant};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Reasons, View};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, View};
 use super::cpu::{Contracts, LOOK, Part, guarantee};
 use super::facts::{Facts, least_delay, of_application, pressure};
 use super::{ARRIVED, DECODED, GENERATED, MISSES, SENT, SHOWN, stream_of};
@@ -28,6 +28,9 @@ pub struct Integrated {
     source: Source,
     look: Option<Instant>,
     reasons: Option<Reasons>,
+    /// The application here that was the source at the last look.
+    serves: Option<AppId>,
+    /// The sources here know the levels.
     begun: bool,
 }
 
@@ -36,7 +39,7 @@ impl Integrated {
     pub fn new(channel: &ChannelId, ladder: Ladder, terms: Terms) -> Self {
         let sinks = Contracts::new(ladder.terms().wanted, terms.share);
         let (facts, source) = (Facts::new(channel), Source::new(ladder, terms));
-        Integrated { facts, sinks, source, look: None, reasons: None, begun: false }
+        Integrated { facts, sinks, source, look: None, reasons: None, serves: None, begun: false }
     }
 
     /// The application here that generates the stream.
@@ -136,9 +139,17 @@ impl Controller for Integrated {
         self.facts.interests()
     }
 
-    fn changed(&mut self, change: &Change, view: &View<'_>, _decisions: &mut Decisions) {
-        if let Some(left) = self.facts.on_change(change, view) {
-            self.sinks.forget(left);
+    fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        // A new process has the contract with which it began, and the best level.
+        if let Some(application) = self.facts.on_change(change, view) {
+            self.sinks.forget(application);
+            if self.serves == Some(application) {
+                self.source.restarted();
+            }
+        }
+        let is_here = change.channel.as_ref() == Some(self.facts.channel());
+        if change.what == ChangeKind::SourceJoined && is_here && self.begun {
+            self.tell_levels(None, decisions);
         }
         self.look.get_or_insert(view.now + LOOK);
     }
@@ -147,6 +158,9 @@ impl Controller for Integrated {
         self.facts.expire(view.now);
         self.reasons = self.sinks.look(&self.facts, &[Part::Sink], view, decisions);
         if let Some(application) = self.source_here(view) {
+            if self.serves.replace(application).is_some_and(|before| before != application) {
+                self.source.restarted();
+            }
             if !std::mem::replace(&mut self.begun, true) {
                 self.tell_levels(None, decisions);
             }

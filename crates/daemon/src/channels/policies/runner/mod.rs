@@ -28,8 +28,10 @@ use budget::Budget;
 use inbox::Inbox;
 pub(crate) use thread::PolicyThread;
 
-/// Largest number of last readings that one policy can read.
-const MOST_KNOWN: usize = 1_024;
+/// Largest number of last readings that one policy can read; of one host, at most 256 ([`Readings::new`]). So 32 hosts that
+/// report as much as they can fill it, and 200 hosts have room for 40 readings each. A further reading reaches the policy
+/// as a change, and is not kept.
+const MOST_KNOWN: usize = 8_192;
 
 /// Controllers of all policies, and the changes that wait for them.
 #[derive(Default)]
