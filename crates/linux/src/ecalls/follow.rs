@@ -33,7 +33,7 @@ struct Links<L> {
 /// The result of a look at the interfaces: names of those to which the chain is attached now, and of those that
 /// refused for the first time.
 #[derive(Debug, Default)]
-pub struct Followings {
+pub struct FollowReport {
     pub attached: Vec<String>,
     pub refused: Vec<(String, io::Error)>,
 }
@@ -46,10 +46,10 @@ impl Followed {
 
     /// Attaches the chain to the interfaces that have come up since. An interface that disappears meanwhile is left
     /// out, and one that refuses does not keep the chain from the others.
-    pub fn attach_new(&self) -> io::Result<Followings> {
+    pub fn attach_new(&self) -> io::Result<FollowReport> {
         let up: BTreeMap<u32, String> = interfaces::up_by_number()?;
         let mut attached = self.attached.lock();
-        let Some(Attached { links, programs }) = attached.as_mut() else { return Ok(Followings::default()) };
+        let Some(Attached { links, programs }) = attached.as_mut() else { return Ok(FollowReport::default()) };
         Ok(links.follow(up, |number| programs.iter().map(|one| one.attach_interface(number)).collect()))
     }
 
@@ -60,10 +60,10 @@ impl Followed {
 }
 
 impl<L> Links<L> {
-    fn follow(&mut self, up: BTreeMap<u32, String>, attach: impl Fn(u32) -> io::Result<L>) -> Followings {
+    fn follow(&mut self, up: BTreeMap<u32, String>, attach: impl Fn(u32) -> io::Result<L>) -> FollowReport {
         self.attached.retain(|number, _| up.contains_key(number));
         self.refused.retain(|number| up.contains_key(number));
-        let mut found = Followings::default();
+        let mut found = FollowReport::default();
         for (number, name) in up {
             if self.attached.contains_key(&number) {
                 continue;

@@ -44,7 +44,7 @@ mod wake;
 
 pub use engine::KernelEngine;
 pub use favour::Aim;
-pub use follow::{Followed, Followings};
+pub use follow::{FollowReport, Followed};
 pub use handler::Installed;
 pub use kernel::Kernel;
 pub use memory::{DownMemory, UpMemory};
