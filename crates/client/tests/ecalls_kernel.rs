@@ -107,9 +107,12 @@ fn events_that_pass_in_the_kernel_continue_in_a_handler_thread() {
     });
 }
 
+/// Each event is emitted once, and every fourth call ends with a fault afterwards.
+const EMITS_AND_FAULTS: &str = "output = input; output.count = input.count * 2; emit(); return 7 / (input.count % 4);";
+
 /// Chains whose events depend on the number of the event only: a named handler, then code, and the policy for faults.
 /// `@` is replaced, so that the two places of a chain have separate attributes.
-const CHAINS: [(Option<&str>, &str, OnFault); 8] = [
+const CHAINS: [(Option<&str>, &str, OnFault); 10] = [
     (Some("return input.count % 2;"), "output = input; output.count = input.count * 10; return 1;", OnFault::Block),
     (None, "output = input; output.count = 500; return 7 / (input.count % 4);", OnFault::Pass),
     (None, "output = input; output.count = 500; return 7 / (input.count % 4);", OnFault::Block),
@@ -123,6 +126,8 @@ const CHAINS: [(Option<&str>, &str, OnFault); 8] = [
         "output = input; output.count = input.count * 2; emit(); output.count = 7; emit(); return 0;",
         OnFault::Block,
     ),
+    (None, EMITS_AND_FAULTS, OnFault::Block),
+    (None, EMITS_AND_FAULTS, OnFault::Pass),
     (
         Some("attr.level@ = 5; attr.level@ += input.count; return 1;"),
         "output = input; output.count = attr.level@; return 1;",

@@ -36,10 +36,14 @@ impl Pool {
 
     fn push(&self, work: usize) {
         if self.crew.push(Instant::new(work as u64), work) {
-            let own = self.clone();
-            let thread = thread::spawn(move || own.work());
-            self.started.lock().unwrap().push(thread);
+            self.start();
         }
+    }
+
+    fn start(&self) {
+        let own = self.clone();
+        let thread = thread::spawn(move || own.work());
+        self.started.lock().unwrap().push(thread);
     }
 
     fn work(&self) {
@@ -89,6 +93,30 @@ fn a_stop_waits_for_all_threads_and_no_thread_starts_after_it() {
         push_from_two(&pool);
         assert_eq!(ending.join().unwrap(), 0);
         pool.join();
+    };
+    shuttle::check_random(run, ORDERS);
+}
+
+/// The work of the failed thread is done by a thread that the next event starts, although that event adds no work of
+/// its own: the subscription is in the queue already.
+#[test]
+fn work_whose_thread_could_not_be_started_is_done_after_the_next_event() {
+    let run = || {
+        let pool = Pool::new(2);
+        assert!(pool.crew.push(Instant::ZERO, 0));
+        let other = pool.clone();
+        let next = thread::spawn(move || {
+            if other.crew.is_abandoned() {
+                other.start();
+            }
+        });
+        pool.crew.leave();
+        next.join().unwrap();
+        if pool.crew.is_abandoned() {
+            pool.start();
+        }
+        pool.join();
+        assert_eq!((pool.done.load(Ordering::SeqCst), pool.crew.threads(), pool.crew.is_empty()), (1, 0, true));
     };
     shuttle::check_random(run, ORDERS);
 }

@@ -39,6 +39,8 @@ pub struct Uses {
     pub inputs: BTreeSet<String>,
     /// Members of `output`; all of them if the program copies `output` as a whole.
     pub outputs: BTreeSet<String>,
+    /// Functions of the host.
+    pub builtins: BTreeSet<Builtin>,
 }
 
 /// Static facts about one loop.
@@ -291,7 +293,7 @@ impl CompareOp {
 
 /// A function that the host provides. `min`, `max`, `clamp`, `abs` and the fixed-point functions are not listed,
 /// because the front end turns them into expressions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Builtin {
     /// `now()`: nanoseconds of CLOCK_MONOTONIC (`unsigned long`).
     Now,

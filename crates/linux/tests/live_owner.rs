@@ -16,7 +16,7 @@ fn install(kernel: &Kernel, ring: &EventRing, service: &str, options: &[(&str, &
     let options: BTreeMap<_, _> = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let input = kernel.service(service).map(|service| service.format.clone());
     let program = compile("return 0;", &Environment { input, ..Environment::default() }).unwrap();
-    let steps = [Step::Handler(&program), Step::Tail { ring, id: 1 }];
+    let steps = [Step::Handler(&program), Step::Tail { ring, id: 1, user: None }];
     let limits = Limits::default();
     let request = Install {
         service,

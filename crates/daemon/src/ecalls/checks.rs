@@ -1,16 +1,23 @@
 //! Checks of a subscription request before anything is created: the receiving process, the events, and the parts.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use qfabric_ecode::Program;
+use qfabric_ecode::hir::Builtin;
+use qfabric_linux::ecalls::HookCost;
+use qfabric_types::Owner;
 use qfabric_types::api::ecalls::{CHANNEL_SERVICE, OnFault, ServiceInfo, Step, SubscriptionRequest};
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::channel::Name;
 use qfabric_types::format::Format;
 
-use super::plan::Plan;
+use super::plan::{Plan, is_handler};
 use super::problems;
 use crate::auth::{self, Peer, Target};
+
+/// Shortest period of a user's timer.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(1);
 
 /// Finds the process that receives the events, and checks that it runs and belongs to the caller. If the request does
 /// not name it, it is the calling process for a subscription with a lease, and `only_pid` for any other. Only root may
@@ -53,6 +60,28 @@ pub(super) fn restrict(
     auth::target(peer, pid, ApplicationScope::Program).map(Some)
 }
 
+/// Users need a grant for a hook that makes the system calls of all processes slower, although its events are those of
+/// an own process; and their timers have a shortest period.
+pub(super) fn check_cost(owner: Owner, service: &str, cost: HookCost, granted: bool) -> Result<(), Problem> {
+    if cost.slows_system_calls && !granted {
+        return Err(problems::slows_system_calls(service, owner.uid));
+    }
+    match cost.timer {
+        Some(period) if owner.uid != 0 && period < SHORTEST_PERIOD => Err(problems::limit(
+            &format!("a timer with a period of {period:?} interrupts a CPU too often"),
+            format!("{SHORTEST_PERIOD:?}"),
+            "nothing: use a longer period or delay, or root",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Interrupts per second of a timer with this period, rounded up.
+pub(super) fn interrupts(period: Option<Duration>) -> u64 {
+    let ns = period.map_or(u64::MAX, |period| period.as_nanos() as u64);
+    if period.is_some() { 1_000_000_000_u64.div_ceil(ns.max(1)) } else { 0 }
+}
+
 pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
     match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
         true => Err(problems::chain("no process is named to receive the signal", "give process_id")),
@@ -86,6 +115,29 @@ pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Prog
     }
 }
 
+/// Refuses what a chain does not bound, or what has no meaning where the handler runs. Each emitted event runs the
+/// handlers that follow once more, but the limit of instructions counts them once. In a thread of the daemon, the
+/// process and the CPU are not those of the event.
+pub(super) fn check_functions(plan: &Plan, programs: &[Program]) -> Result<(), Problem> {
+    let steps = |of: &[Step]| of.iter().filter(|step| is_handler(**step)).count();
+    let in_kernel = steps(&plan.in_kernel);
+    for (number, program) in programs.iter().enumerate() {
+        let uses = |what| program.uses.builtins.contains(&what);
+        if uses(Builtin::Emit) && number + 1 < programs.len() {
+            let message = "a handler emits events, but another handler follows";
+            return Err(problems::chain(message, "emit only in the last handler of the chain"));
+        }
+        let absent = [(Builtin::Pid, "pid"), (Builtin::Cpu, "cpu")].into_iter().find(|(what, _)| uses(*what));
+        if let (Some((_, name)), true) = (absent, number >= in_kernel) {
+            return Err(problems::chain(
+                format!("{name}() has no meaning in a handler that runs in the daemon, after the event"),
+                format!("use a field of the event, such as input.{name}, or let the handler run in the kernel"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn no_such_field(format: &Format, field: &str) -> Problem {
     let known: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
     problems::chain(
@@ -112,7 +164,24 @@ pub(super) fn numbered<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::Owner;
+
+    #[test]
+    fn a_handler_emits_only_at_the_end_and_asks_for_no_cpu_in_the_daemon() {
+        let chain = |in_kernel: &[Step], in_daemon: &[Step], texts: [&str; 2]| {
+            let plan = Plan { in_kernel: in_kernel.to_vec(), in_daemon: in_daemon.to_vec() };
+            let programs = texts.map(|text| qfabric_ecode::compile(text, &Default::default()).unwrap());
+            check_functions(&plan, &programs).map_err(|problem| problem.message)
+        };
+        let (named, code) = ([Step::KHandler], [Step::KCode]);
+        for (in_kernel, in_daemon) in [(&named[..], &code[..]), (&[], &[Step::KHandler, Step::KCode])] {
+            let refused = chain(in_kernel, in_daemon, ["emit(); return 1;", "return 1;"]).unwrap_err();
+            assert!(refused.contains("another handler follows"), "{refused}");
+            assert_eq!(chain(in_kernel, in_daemon, ["return 1;", "emit(); return now() > 0;"]), Ok(()));
+        }
+        assert!(chain(&named, &code, ["return 1;", "return cpu();"]).unwrap_err().contains("cpu() has no meaning"));
+        assert!(chain(&[], &[Step::KHandler, Step::KCode], ["return pid();", ""]).unwrap_err().contains("pid()"));
+        assert_eq!(chain(&named, &code, ["return pid() + cpu();", "return 1;"]), Ok(()), "in the kernel");
+    }
 
     #[test]
     fn attributes_are_numbered_by_their_names_and_unknown_ones_refused() {

@@ -55,6 +55,22 @@ impl<W> Crew<W> {
         starts
     }
 
+    /// `true`: work waits, but no thread is there, because the last one could not be started. The caller must start a
+    /// thread, as after [`Crew::push`].
+    #[must_use]
+    pub(super) fn is_abandoned(&self) -> bool {
+        let mut state = self.state.lock();
+        let starts = state.threads == 0 && !state.ready.is_empty() && !state.stopping;
+        state.threads += usize::from(starts);
+        starts
+    }
+
+    /// Neither threads nor work.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.threads == 0 && state.ready.is_empty()
+    }
+
     /// The work with the earliest deadline; waits at most `timeout` for it. `None`: the calling thread is no longer
     /// counted and must end.
     pub(super) fn next(&self, timeout: Duration) -> Option<W> {

@@ -31,7 +31,7 @@ use crate::timeline::Frequent;
 
 /// Records taken from the kernel's ring per turn.
 const RECORDS_PER_TURN: usize = 256;
-/// Interval between checks that processes still belong to their users.
+/// Interval between checks of the owners of processes, and of the interfaces.
 const CHECK_EVERY: Nanos = Nanos::from_millis(1_000);
 
 pub(crate) struct Dispatcher {
@@ -92,7 +92,7 @@ impl Turning {
         self.deliver();
         let now = clock::now();
         self.judge(now);
-        self.check_owners(now);
+        self.check_aside(now);
     }
 
     fn handle(&mut self, source: Source) {
@@ -185,16 +185,12 @@ impl Turning {
         self.ecalls.report_removed(subscription, why);
     }
 
-    /// Ends subscriptions to processes that have executed a set-uid program: they no longer belong to the user.
-    fn check_owners(&mut self, now: Instant) {
+    fn check_aside(&mut self, now: Instant) {
         if now < self.check_at {
             return;
         }
         self.check_at = now + CHECK_EVERY;
-        for id in self.ecalls.lost_processes() {
-            self.ecalls.process_lost(id);
-        }
-        self.ecalls.follow_interfaces();
+        self.ecalls.check_aside();
     }
 }
 

@@ -19,10 +19,10 @@ pub(crate) struct Handler {
 /// The result of one call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Made {
-    /// The emitted events, in order.
+    /// The emitted events, in order, including those before a fault.
     pub emitted: Vec<Vec<u8>>,
     /// The event that continues in the chain: the handler's output, or the event itself. `None`: blocked.
-    pub passed: Option<Vec<u8>>,
+    pub passed: Result<Option<Vec<u8>>, Fault>,
 }
 
 impl Handler {
@@ -34,16 +34,16 @@ impl Handler {
     }
 
     /// Calls the handler once.
-    pub(super) fn call(&mut self, event: &[u8]) -> Result<Made, Fault> {
+    pub(super) fn call(&mut self, event: &[u8]) -> Made {
         self.fetch_attributes();
         let mut emitted = Vec::new();
         let verdict = self.engine.call(event, &context(), &mut |data| emitted.push(data.to_vec()));
         self.store_attributes();
-        let passed = (verdict? != 0).then(|| match self.makes_output {
+        let event = || match self.makes_output {
             true => self.engine.output().to_vec(),
             false => event.to_vec(),
-        });
-        Ok(Made { emitted, passed })
+        };
+        Made { emitted, passed: verdict.map(|verdict| (verdict != 0).then(event)) }
     }
 
     fn fetch_attributes(&mut self) {
@@ -201,6 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn events_emitted_before_a_fault_are_kept() {
+        let text = "struct output { long n; }; output.n = 5; emit(); return 1 / (attr.zero - attr.zero);";
+        let environment = Environment { attributes: vec!["zero".to_owned()], ..Environment::default() };
+        let program = compile(text, &environment).unwrap();
+        let mut handler = Handler::new(&program, Limits::default(), Arc::new(Down::new(false).unwrap()));
+        let made = handler.call(&[]);
+        assert_eq!((made.emitted, made.passed.is_err()), (vec![5_i64.to_le_bytes().to_vec()], true));
+    }
+
+    #[test]
     fn an_assigned_attribute_is_stored_and_an_increment_is_added() {
         let attributes = vec!["level".to_owned(), "calls".to_owned()];
         let environment = Environment { attributes, ..Environment::default() };
@@ -212,7 +222,7 @@ mod tests {
             let name = engine.name();
             let engine = Box::new(Beside { engine, down: down.clone() });
             let mut handler = Handler { engine, makes_output: false, down: down.clone(), before: vec![0; 2] };
-            handler.call(&[]).unwrap();
+            assert!(handler.call(&[]).passed.is_ok());
             let now = [0, 1].map(|number| down.words().attribute(number));
             assert_eq!(now, [5, 101], "{name}: the handler in the kernel stores and adds the same");
         }

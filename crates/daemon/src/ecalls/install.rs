@@ -23,11 +23,12 @@ use qfabric_types::memory::{ATTRIBUTES, Geometry};
 use qfabric_types::{Nanos, Owner, Share};
 
 use super::checks::{
-    check_fault_policy, check_no_loop, check_signal_target, no_such_field, numbered, receiver, restrict,
+    check_cost, check_fault_policy, check_functions, check_no_loop, check_signal_target, interrupts, no_such_field,
+    numbered, receiver, restrict,
 };
 use super::handler::Handler;
 use super::memory::{Down, Up};
-use super::plan::Plan;
+use super::plan::{Plan, is_handler};
 use super::pool::Backlog;
 use super::raise::place;
 use super::registry::{GroupHook, GroupKey, Tail};
@@ -52,6 +53,8 @@ struct Draft {
     filtered: Option<Target>,
     plan: Plan,
     bound: Bound,
+    /// Interrupts per second of its timer.
+    interrupts: u64,
     /// The program of each handler, in the order of the chain.
     programs: Vec<Program>,
     /// The session's attributes, including those of these handlers.
@@ -133,6 +136,7 @@ impl Ecalls {
         let granted = self.check_service(peer, &service, author.as_ref())?;
         let target = if author.is_some() { None } else { receiver(peer, &mut request)? };
         let filtered = restrict(peer, &mut request, &service, granted)?;
+        let interrupts = self.interrupts(peer, &request, &service, granted)?;
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
@@ -145,6 +149,7 @@ impl Ecalls {
         let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
         self.registry().check_room_for_memory(peer.owner, bytes, &self.config)?;
         check_fault_policy(&request, &programs)?;
+        check_functions(&plan, &programs)?;
         numbered(&attributes, &request.attributes)?;
         let owner = peer.owner;
         Ok(Draft {
@@ -156,6 +161,7 @@ impl Ecalls {
             filtered,
             plan,
             bound,
+            interrupts,
             programs,
             attributes,
             down,
@@ -186,6 +192,24 @@ impl Ecalls {
             true => Ok(true),
             false => Err(problems::not_your_service(&service.name, owner.uid, peer.owner.uid)),
         }
+    }
+
+    /// Checks the cost of the hook for other processes. Returns the interrupts per second of its timer.
+    fn interrupts(
+        &self,
+        peer: Peer,
+        request: &SubscriptionRequest,
+        service: &ServiceInfo,
+        granted: bool,
+    ) -> Result<u64, Problem> {
+        if service.origin != Origin::Kernel {
+            return Ok(0);
+        }
+        let cost = self.kernel_side(&service.name)?.kernel.cost(&service.name, &request.options);
+        check_cost(peer.owner, &service.name, cost, granted)?;
+        let more = interrupts(cost.timer);
+        self.registry().check_room_for_interrupts(peer.owner, more)?;
+        Ok(more)
     }
 
     /// The instructions that one event may take in these handlers; checks the limit for all of the user's handlers
@@ -275,7 +299,7 @@ impl Ecalls {
         }
         steps.extend(aim.zip(self.favours.get()).and_then(|(aim, favours)| favours.step(aim)));
         if !draft.plan.in_daemon.is_empty() {
-            steps.push(KernelStep::Tail { ring: &side.ring, id });
+            steps.push(KernelStep::Tail { ring: &side.ring, id, user: draft.bounded_user() });
         }
         install(side, draft, &steps, deadline(draft.request.deadline_us))
     }
@@ -302,7 +326,8 @@ impl Ecalls {
         }
         let side = self.kernel_side(&draft.service.name)?;
         let tail = self.registry().number();
-        let installed = install(side, draft, &[KernelStep::Tail { ring: &side.ring, id: tail }], None)?;
+        let step = KernelStep::Tail { ring: &side.ring, id: tail, user: draft.bounded_user() };
+        let installed = install(side, draft, &[step], None)?;
         Ok(Some(GroupHook { installed: installed.into(), options: options.clone(), only_pid, tail }))
     }
 
@@ -347,6 +372,11 @@ impl Draft {
     /// Whether a part of the chain runs in the kernel, or the events come from there.
     fn is_at_hook(&self) -> bool {
         self.service.origin == Origin::Kernel && self.request.group.is_none()
+    }
+
+    /// The user whose records in the kernel's ring are bounded; root has no bound.
+    fn bounded_user(&self) -> Option<u32> {
+        Some(self.owner.uid).filter(|uid| *uid != 0)
     }
 
     fn make_memory(&self) -> Result<Option<Up>, Problem> {
@@ -414,6 +444,7 @@ impl Draft {
             filtered,
             plan,
             bound,
+            interrupts,
             attributes,
             down,
             format,
@@ -443,6 +474,7 @@ impl Draft {
             memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
             attributes,
             instructions: bound.instructions,
+            interrupts,
             installed_in_us,
         };
         let watch = |target: Option<Target>| target.map(|target| target.watch);
@@ -463,10 +495,6 @@ impl Draft {
 
 fn deadline(us: u64) -> Option<Nanos> {
     (us > 0).then(|| Nanos::from_micros(us))
-}
-
-fn is_handler(step: Step) -> bool {
-    matches!(step, Step::KHandler | Step::KCode)
 }
 
 fn install(
@@ -594,6 +622,34 @@ mod tests {
         assert_eq!(refused.code, "ecalls_limit");
         assert!(refused.message.contains("0.1 CPU (ecalls.max_cpu_per_user)"), "{refused:?}");
         subscribe(root).expect("root has no limit");
+    }
+
+    #[test]
+    fn a_users_timers_are_rare_and_a_hook_that_slows_all_system_calls_needs_a_grant() {
+        let (folder, user) = (tempfile::tempdir().unwrap(), UserProcess::start());
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
+        if ecalls.kernel().is_err() {
+            return qfabric_linux::testing::skip("no handlers in this kernel");
+        }
+        let subscribe = |peer: Peer, options: &[(&str, &str)]| {
+            let (service, k_code) = ("app.deferred".to_owned(), Some("return 1;".to_owned()));
+            let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            let only_pid = Some(user.1.pid);
+            ecalls.subscribe(peer, SubscriptionRequest { service, k_code, options, only_pid, ..Default::default() })
+        };
+        let delay = |delay| [("when", "delay"), ("delay", delay)];
+        let refused = subscribe(user.1, &[("when", "syscall")]).unwrap_err();
+        assert!(refused.code == "not_granted" && refused.next_step.contains("[ecalls.users]"), "{refused:?}");
+        let refused = subscribe(user.1, &delay("999us")).unwrap_err();
+        assert!(refused.code == "ecalls_limit" && refused.message.contains("1ms is the limit"), "{refused:?}");
+        let taken: Vec<_> = (0..2).map(|_| subscribe(user.1, &delay("2ms")).unwrap().id).collect();
+        let refused = subscribe(user.1, &delay("1s")).unwrap_err();
+        assert!(refused.message.contains("1001 times per second, 1000 is the limit"), "{refused:?}");
+        ecalls.unsubscribe(user.1, taken[0]).unwrap();
+        subscribe(user.1, &delay("10ms")).unwrap();
+        let root = Peer { pid: 1, owner: Owner { uid: 0, gid: 0 } };
+        subscribe(root, &[("when", "syscall")]).unwrap();
+        subscribe(root, &delay("100us")).unwrap();
     }
 
     #[test]

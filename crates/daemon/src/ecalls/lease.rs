@@ -20,12 +20,15 @@ use super::subscription::{Subscription, count};
 use super::{Ecalls, Source, drop_aside, problems};
 use crate::auth::{self, Peer, places_for};
 use crate::closer::Foreign;
+use crate::ending::contain;
 use crate::problem;
 
 /// Messages read from one connection per turn.
 const MESSAGES_PER_TURN: usize = 64;
 /// Connections of one user that have pages of ready sockets (root excepted).
 const MODULES_OF_USER: usize = 8;
+/// Connections of all users that have pages of ready sockets: each costs every socket of the host.
+const MODULES: usize = 32;
 
 impl Ecalls {
     /// Adds a connection, or refuses it.
@@ -46,7 +49,14 @@ impl Ecalls {
             return send(&socket, &FromDaemon::Refused(&problem.to_string()), &[]);
         }
         let id = registry.number();
-        let lease = Lease { peer, socket: socket.clone(), down: None, attributes: Vec::new(), sockets: None };
+        let lease = Lease {
+            peer,
+            socket: socket.clone(),
+            down: None,
+            attributes: Vec::new(),
+            sockets: None,
+            opens_sockets: false,
+        };
         registry.leases.insert(id, lease);
         drop(registry);
         if self.watch(&*socket, Source::Lease(id)).is_err() {
@@ -55,7 +65,7 @@ impl Ecalls {
     }
 
     /// Reads and handles the messages of a connection.
-    pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8]) {
+    pub(super) fn serve_lease(self: &Arc<Self>, id: LeaseId, buffer: &mut [u8]) {
         let found = self.registry().leases.get(&id).map(|lease| (lease.socket.clone(), lease.peer));
         let Some((socket, peer)) = found else { return };
         for _ in 0..MESSAGES_PER_TURN {
@@ -87,7 +97,14 @@ impl Ecalls {
         !self.closer.is_full(peer.owner.uid)
     }
 
-    fn handle(&self, id: LeaseId, peer: Peer, socket: &Foreign, message: &FromClient<'_>, descriptors: &[OwnedFd]) {
+    fn handle(
+        self: &Arc<Self>,
+        id: LeaseId,
+        peer: Peer,
+        socket: &Arc<Foreign>,
+        message: &FromClient<'_>,
+        descriptors: &[OwnedFd],
+    ) {
         let answer = match message {
             FromClient::Raise(raise) => return self.raised(peer, raise),
             FromClient::Reply { call, data } => return self.replied(id, *call, data),
@@ -153,48 +170,64 @@ impl Ecalls {
         Ok(down)
     }
 
-    fn give_sockets(&self, socket: &Foreign, id: LeaseId) -> Result<(), Problem> {
-        let module = self.module_of(id)?;
-        let given =
-            FromDaemon::Descriptors(DescriptorSet(DescriptorSet::WAKE | DescriptorSet::SOCKETS | DescriptorSet::BIND));
-        send(socket, &given, &[module.wake_fd(), module.page_fd(), module.bind_fd()]);
-        Ok(())
-    }
-
-    fn module_of(&self, id: LeaseId) -> Result<Arc<SocketModule>, Problem> {
-        let side = self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
+    /// Gives the pages of the I/O module, which is opened at its first use: in a separate thread, because its programs
+    /// are loaded and attached.
+    fn give_sockets(self: &Arc<Self>, socket: &Arc<Foreign>, id: LeaseId) -> Result<(), Problem> {
+        self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
         let opened = self.registry().leases.get(&id).and_then(|lease| lease.sockets.clone());
         if let Some(module) = opened {
-            return Ok(module);
+            give_module(socket, &module);
+            return Ok(());
         }
-        self.check_room_for_module(id)?;
-        let module = SocketModule::open(&side.kernel).map_err(|error| error.problem())?;
-        let module = Arc::new(module);
-        let mut registry = self.registry();
-        let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
-        let module_of_lease = lease.sockets.get_or_insert_with(|| module.clone()).clone();
-        drop(registry);
-        Ok(module_of_lease)
+        self.begin_module(id)?;
+        let (own, to) = (self.clone(), socket.clone());
+        let open = move || {
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
+            let opened = contain(|| own.open_module(id));
+            let opened = opened.unwrap_or_else(|why| Err(problem::internal(format!("the service panicked: {why}"))));
+            own.registry().leases.get_mut(&id).into_iter().for_each(|lease| lease.opens_sockets = false);
+            match opened {
+                Ok(module) => give_module(&to, &module),
+                Err(problem) => send(&to, &FromDaemon::Refused(&problem.to_string()), &[]),
+            }
+        };
+        let started = std::thread::Builder::new().name("qf-ecalls-io".to_owned()).spawn(open);
+        started.map(drop).map_err(|error| {
+            self.registry().leases.get_mut(&id).into_iter().for_each(|lease| lease.opens_sockets = false);
+            problem::internal(format!("cannot start a thread: {error}"))
+        })
     }
 
-    /// Each module has programs that run whenever a socket of the host becomes ready.
-    fn check_room_for_module(&self, id: LeaseId) -> Result<(), Problem> {
-        let registry = self.registry();
+    fn open_module(&self, id: LeaseId) -> Result<Arc<SocketModule>, Problem> {
+        let side = self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
+        let module = Arc::new(SocketModule::open(&side.kernel).map_err(|error| error.problem())?);
+        let mut registry = self.registry();
+        let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
+        lease.sockets = Some(module.clone());
+        drop(registry);
+        Ok(module)
+    }
+
+    /// Reserves a module for the connection. Each module has programs that run whenever a socket of the host becomes
+    /// ready, so all modules together are limited.
+    fn begin_module(&self, id: LeaseId) -> Result<(), Problem> {
+        let mut registry = self.registry();
         let uid = registry.leases.get(&id).ok_or_else(|| problems::no_such_lease(id))?.peer.owner.uid;
-        let of_user = |lease: &&Lease| lease.peer.owner.uid == uid && lease.sockets.is_some();
-        let own = registry.leases.values().filter(of_user).count();
-        match uid != 0 && own >= MODULES_OF_USER {
-            true => Err(problems::limit(
-                &format!("user {uid} has {own} connections with pages of ready sockets"),
-                MODULES_OF_USER,
-                "nothing: use one connection for all sockets of a process",
-            )),
+        let has_module = |lease: &&Lease| lease.sockets.is_some() || lease.opens_sockets;
+        let all = registry.leases.values().filter(has_module).count();
+        let own = registry.leases.values().filter(has_module).filter(|lease| lease.peer.owner.uid == uid).count();
+        check_modules(uid, own, all)?;
+        let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
+        match std::mem::replace(&mut lease.opens_sockets, true) {
+            true => Err(problems::chain("the pages of ready sockets are being opened", "wait for the first answer")),
             false => Ok(()),
         }
     }
 
     fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, descriptors: &[OwnedFd]) -> Result<(), Problem> {
-        let module = self.module_of(id)?;
+        let module = self.registry().leases.get(&id).and_then(|lease| lease.sockets.clone());
+        let none = || problems::chain("this connection has no pages of ready sockets", "ask for them first");
+        let module = module.ok_or_else(none)?;
         let [bound] = descriptors else {
             return Err(problems::chain("the message must contain exactly one socket", "send one socket descriptor"));
         };
@@ -274,6 +307,30 @@ impl Ecalls {
     }
 }
 
+fn check_modules(uid: u32, own: usize, all: usize) -> Result<(), Problem> {
+    let most = places_for(uid, MODULES);
+    if uid != 0 && own >= MODULES_OF_USER {
+        let what = format!("user {uid} has {own} connections with pages of ready sockets");
+        return Err(problems::limit(
+            &what,
+            MODULES_OF_USER,
+            "nothing: use one connection for all sockets of a process",
+        ));
+    }
+    match all >= most {
+        true => {
+            let what = format!("{all} connections have pages of ready sockets");
+            Err(problems::limit(&what, most, "nothing: use one connection for all sockets of a process"))
+        }
+        false => Ok(()),
+    }
+}
+
+fn give_module(socket: &Foreign, module: &SocketModule) {
+    let given = DescriptorSet(DescriptorSet::WAKE | DescriptorSet::SOCKETS | DescriptorSet::BIND);
+    send(socket, &FromDaemon::Descriptors(given), &[module.wake_fd(), module.page_fd(), module.bind_fd()]);
+}
+
 fn welcome(socket: &Foreign, id: LeaseId, version: u8) {
     match version {
         VERSION => send(socket, &FromDaemon::Welcome(id), &[]),
@@ -292,5 +349,21 @@ fn send(socket: &Foreign, message: &FromDaemon<'_>, with: &[BorrowedFd<'_>]) {
     message.encode(&mut bytes);
     if let Err(error) = fds::send(socket, &bytes, with) {
         tracing::debug!(%error, "cannot send a message to a client of ECalls");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_ready_sockets_are_limited_for_each_user_and_for_all_users_together() {
+        assert!(check_modules(5, MODULES_OF_USER - 1, MODULES / 2).is_ok());
+        let refused = check_modules(5, MODULES_OF_USER, MODULES_OF_USER).unwrap_err();
+        assert!(refused.message.contains("user 5 has 8"), "{refused:?}");
+        let most = places_for(5, MODULES);
+        assert!(most < MODULES && check_modules(5, 0, most).unwrap_err().message.contains("28 is the limit"));
+        assert!(check_modules(0, MODULES_OF_USER, most).is_ok(), "root has the rest");
+        assert!(check_modules(0, 0, MODULES).is_err());
     }
 }

@@ -110,8 +110,8 @@ pub(crate) struct Ecalls {
     redirects: OnceLock<Redirects>,
     far: Far,
     ending: Ending,
-    /// Whether a thread attaches handlers to new interfaces.
-    following: Arc<AtomicBool>,
+    /// Whether a thread runs [`Ecalls::check_aside`].
+    checking: AtomicBool,
     totals: Totals,
 }
 
@@ -179,6 +179,8 @@ pub(crate) struct EcallsReport {
     pub dropped_queue: u64,
     pub nonsense: u64,
     pub taken_out: u64,
+    /// Events that missed handlers in the kernel because a handler before them was just being removed.
+    pub missed: u64,
     pub misses_dropped: u64,
     pub cpu: u64,
     pub favours_dropped: u64,
@@ -213,7 +215,7 @@ impl Ecalls {
             redirects: OnceLock::new(),
             far: Far::default(),
             ending: ending.clone(),
-            following: Arc::default(),
+            checking: AtomicBool::new(false),
             totals: Totals::default(),
             config,
         };
@@ -329,7 +331,27 @@ impl Ecalls {
         Some(Remains { _installed: installed, _hook: hook, subscription, unused })
     }
 
-    /// Attaches handlers of packets to interfaces that have come up, in a separate thread: the kernel may be slow.
+    /// Ends subscriptions to processes that have executed a set-uid program, and attaches handlers of packets to
+    /// interfaces that have come up. In a separate thread: it reads files of each process, and the kernel may be slow.
+    fn check_aside(self: &Arc<Self>) {
+        if self.registry().subscriptions.is_empty() || self.checking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let own = self.clone();
+        let check = move || {
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
+            let body = || {
+                own.lost_processes().into_iter().for_each(|id| own.process_lost(id));
+                own.follow_interfaces();
+            };
+            let _ = own.ending.guard("qf-ecalls-check", body);
+            own.checking.store(false, Ordering::Release);
+        };
+        if std::thread::Builder::new().name("qf-ecalls-check".to_owned()).spawn(check).is_err() {
+            self.checking.store(false, Ordering::Release);
+        }
+    }
+
     fn follow_interfaces(&self) {
         let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
         let hooks: Vec<_> = self
@@ -341,28 +363,20 @@ impl Ecalls {
             .filter_map(|hook| hook.installed.followed().cloned())
             .collect();
         let of_chain = |one: &Arc<Subscription>| one.installed.lock().as_ref()?.followed().cloned();
-        let followed: Vec<_> = all.iter().filter_map(of_chain).chain(hooks).collect();
-        if followed.is_empty() || self.following.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let following = self.following.clone();
-        let ending = self.ending.clone();
-        let attach = move || {
-            for one in &followed {
-                match one.attach_new() {
-                    Ok(names) if names.is_empty() => {}
-                    Ok(names) => tracing::info!(interfaces = names.join(", "), "handlers attached to new interfaces"),
-                    Err(error) => tracing::warn!(%error, "cannot attach handlers to a new interface"),
+        for one in all.iter().filter_map(of_chain).chain(hooks) {
+            let found = match one.attach_new() {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot list the interfaces for handlers");
+                    continue;
                 }
+            };
+            if !found.attached.is_empty() {
+                tracing::info!(interfaces = found.attached.join(", "), "handlers attached to new interfaces");
             }
-        };
-        let body = move || {
-            let _ = ending.guard("qf-ecalls-links", attach);
-            following.store(false, Ordering::Release);
-        };
-        let thread = std::thread::Builder::new().name("qf-ecalls-links".to_owned());
-        if thread.spawn(body).is_err() {
-            self.following.store(false, Ordering::Release);
+            for (interface, error) in &found.refused {
+                tracing::warn!(interface, %error, "cannot attach handlers to a new interface; tried again every second");
+            }
         }
     }
 
@@ -386,6 +400,11 @@ impl Ecalls {
             dropped_queue: of(&self.totals.dropped_queue),
             nonsense: of(&self.totals.nonsense),
             taken_out: of(&self.totals.taken_out),
+            missed: self
+                .kernel
+                .get()
+                .and_then(|side| side.as_ref().ok())
+                .map_or(0, |side| side.kernel.missed_by_removals()),
             misses_dropped: self.misses.dropped(),
             cpu: of(&self.totals.cpu),
             favours_dropped: of(&self.totals.favours_dropped),

@@ -44,6 +44,10 @@ fn check_signal(signal: Option<i32>) -> Result<(), Problem> {
     }
 }
 
+pub(super) fn is_handler(step: Step) -> bool {
+    matches!(step, Step::KHandler | Step::KCode)
+}
+
 /// Whether another field of the request requires this step.
 fn is_named(request: &SubscriptionRequest, step: Step) -> bool {
     match step {
@@ -54,10 +58,6 @@ fn is_named(request: &SubscriptionRequest, step: Step) -> bool {
         Step::Signal => request.signal.is_some(),
         Step::Channel => request.channel.is_some(),
     }
-}
-
-fn is_handler(step: Step) -> bool {
-    matches!(step, Step::KHandler | Step::KCode)
 }
 
 fn order(request: &SubscriptionRequest) -> Result<Vec<Step>, Problem> {

@@ -101,9 +101,9 @@ impl Pool {
             Arc::new(User { crew: Crew::new(self.0.most, self.0.subscriptions), allowance })
         };
         let user = users.entry(uid).or_insert_with(new).clone();
-        // Users without threads are removed, so that there are at most as many as subscriptions, plus this one.
+        // Users without threads and work are removed, so that there are at most as many as subscriptions, plus this one.
         if users.len() > self.0.subscriptions {
-            users.retain(|other, user| *other == uid || user.crew.threads() > 0);
+            users.retain(|other, user| *other == uid || !user.crew.is_empty());
         }
         user
     }
@@ -114,10 +114,14 @@ impl Pool {
         let mut backlog = lock(&to.backlog);
         if backlog.events.push(deadline, Job { stage, data: data.into(), stamp }).is_err() {
             count(&to.tally.dropped_queue);
-        } else if !backlog.active {
-            backlog.active = true;
-            drop(backlog);
-            self.make_ready(&self.user(to.terms.owner.uid), to);
+        }
+        let was_active = std::mem::replace(&mut backlog.active, true);
+        drop(backlog);
+        let user = self.user(to.terms.owner.uid);
+        match was_active {
+            false => self.make_ready(&user, to),
+            true if user.crew.is_abandoned() => self.start(user),
+            true => {}
         }
     }
 

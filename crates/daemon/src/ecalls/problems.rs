@@ -34,6 +34,14 @@ pub(crate) fn not_granted(service: &str, uid: u32) -> Problem {
     new("not_granted", message, format!("ask the administrator to add {service} under [ecalls.users], or use root"))
 }
 
+pub(crate) fn slows_system_calls(service: &str, uid: u32) -> Problem {
+    let message =
+        format!("{service} with this option makes the system calls of all processes slower, you are user {uid}");
+    let next =
+        format!("use when=schedule or when=delay, or ask the administrator to add {service} under [ecalls.users]");
+    new("not_granted", message, next)
+}
+
 /// No rule lets the author install a handler at the service.
 pub(crate) fn not_for_host(author: &Author, service: &str) -> Problem {
     let shown: String = service.chars().filter(|c| is_plain(*c)).take(64).collect();

@@ -19,6 +19,10 @@ use crate::auth::{Peer, places_for};
 use crate::channels::Inlet;
 use crate::closer::Foreign;
 
+/// Interrupts per second of all timers of a user: one timer of 1 ms, or ten of 10 ms. They interrupt every process, so
+/// they must stay rare. Members of a group count as if each had an own timer.
+const INTERRUPTS_OF_USER: u64 = 1_000;
+
 /// Everything that is registered.
 #[derive(Default)]
 pub(crate) struct Registry {
@@ -106,6 +110,8 @@ pub(crate) struct Lease {
     /// Names of the session's attributes, by number.
     pub attributes: Vec<String>,
     pub sockets: Option<Arc<SocketModule>>,
+    /// Whether a thread opens [`Lease::sockets`].
+    pub opens_sockets: bool,
 }
 
 pub(crate) struct Handler {
@@ -220,6 +226,20 @@ impl Registry {
         }
         let own = self.subscriptions.values().filter(|s| s.terms.owner.uid == owner.uid).count();
         of_user("subscriptions", own, owner, config.max_subscriptions_per_user, "ecalls.max_subscriptions_per_user")
+    }
+
+    /// Checks that `more` interrupts per second are within the limit of all timers of a user.
+    pub(super) fn check_room_for_interrupts(&self, owner: Owner, more: u64) -> Result<(), Problem> {
+        let of_user = |s: &&Arc<Subscription>| s.terms.owner.uid == owner.uid && s.is_active();
+        let has: u64 = self.subscriptions.values().filter(of_user).map(|s| s.terms.interrupts).sum();
+        match owner.uid != 0 && more > 0 && has + more > INTERRUPTS_OF_USER {
+            true => Err(problems::limit(
+                &format!("the timers of user {} would interrupt CPUs {} times per second", owner.uid, has + more),
+                INTERRUPTS_OF_USER,
+                "the period or delay",
+            )),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn check_room_for_handler(&self, owner: Owner, config: &EcallsConfig) -> Result<(), Problem> {

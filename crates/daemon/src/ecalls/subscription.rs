@@ -9,7 +9,7 @@ use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
 use qfabric_linux::watch;
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
-    Author, LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    Author, LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
     UserBudget,
 };
 use qfabric_types::channel::Name;
@@ -21,7 +21,7 @@ use qfabric_types::{Instant, Nanos, Owner, Share};
 use super::drop_aside;
 use super::handler::{Handler, Made};
 use super::memory::{Down, Up};
-use super::plan::Plan;
+use super::plan::{Plan, is_handler};
 use super::pool::{Backlog, Pool};
 use super::registry::GroupKey;
 use crate::channels::Outlet;
@@ -108,6 +108,8 @@ pub(crate) struct Terms {
     pub attributes: Vec<String>,
     /// Instructions for one event, at worst.
     pub instructions: u64,
+    /// Interrupts per second of its timer in the kernel.
+    pub interrupts: u64,
     pub installed_in_us: u64,
 }
 
@@ -199,19 +201,20 @@ impl Subscription {
         let made = contain(|| lock(handler).call(data));
         self.tally.run_ns.fetch_add(thread_time().saturating_sub(began), Ordering::Relaxed);
         match made {
-            Ok(Ok(made)) => self.continue_chain(&made, at, stamp),
-            Ok(Err(fault)) => self.faulted(fault, at, data, stamp),
+            Ok(made) => self.continue_chain(&made, at, data, stamp),
             Err(message) => self.failed(&message),
         }
     }
 
-    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, stamp: Stamp) -> Verdict {
+    /// `data`: the event that the handler was called with. Emitted events are delivered also if a fault follows them.
+    fn continue_chain(self: &Arc<Self>, made: &Made, at: usize, data: &[u8], stamp: Stamp) -> Verdict {
         for event in &made.emitted {
             self.deliver(at + 1, event, stamp, None);
         }
         match &made.passed {
-            Some(event) => self.deliver(at + 1, event, stamp, None),
-            None => Verdict::Blocked,
+            Ok(Some(event)) => self.deliver(at + 1, event, stamp, None),
+            Ok(None) => Verdict::Blocked,
+            Err(fault) => self.faulted(*fault, at, data, stamp),
         }
     }
 
@@ -321,7 +324,7 @@ impl Subscription {
 
     /// Whether it has a handler in the kernel.
     fn runs_in_kernel(&self) -> bool {
-        self.terms.plan.in_kernel.iter().any(|step| matches!(step, Step::KHandler | Step::KCode))
+        self.terms.plan.in_kernel.iter().any(|step| is_handler(*step))
     }
 
     /// The CPU time of its owner's handlers; `None`: the owner has no limit.

@@ -9,7 +9,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::ecalls::EcallsReport;
 
-pub(super) const TOTALS: [Metric<EcallsReport>; 13] = [
+pub(super) const TOTALS: [Metric<EcallsReport>; 14] = [
     of("ecalls_services", "number of services that processes can subscribe to", |r| Gauge(r.services as f64)),
     of("ecalls_subscriptions", "number of subscriptions", |r| Gauge(r.subscriptions.len() as f64)),
     of("ecalls_connections", "number of connections to ecalls.sock", |r| Gauge(r.leases as f64)),
@@ -21,6 +21,9 @@ pub(super) const TOTALS: [Metric<EcallsReport>; 13] = [
     of("ecalls_dropped_queue", "events dropped because a queue was full", |r| Counter(r.dropped_queue)),
     of("ecalls_nonsense", "messages rejected because they were invalid or not allowed", |r| Counter(r.nonsense)),
     of("ecalls_taken_out", "handlers removed because of faults or too much CPU time", |r| Counter(r.taken_out)),
+    of("ecalls_missed", "events that missed handlers because one before them was just being removed", |r| {
+        Counter(r.missed)
+    }),
     of("ecalls_favours_dropped", "events that favoured no server because the control thread's queue was full", |r| {
         Counter(r.favours_dropped)
     }),

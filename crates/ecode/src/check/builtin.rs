@@ -87,15 +87,20 @@ impl Checker<'_> {
         }
     }
 
+    fn host(&mut self, what: Builtin, ty: Scalar) -> hir::Expr {
+        self.uses.builtins.insert(what);
+        hir::Expr { kind: hir::ExprKind::Builtin(what, Vec::new()), ty }
+    }
+
     fn compute(&mut self, name: &str, values: Vec<hir::Expr>, written: &[Expr], span: Span) -> Checked<hir::Expr> {
         let line = self.line(span);
         let shifted = |op, value| fold::binary(op, value, constant(POINT, Scalar::I32), line);
         let product = |a, b| fold::binary(BinaryOp::Mul, long(a), long(b), line);
         match (name, <[hir::Expr; 3]>::try_from(filled(values)).expect("at most three arguments")) {
-            ("now", _) => Ok(host(Builtin::Now, Scalar::U64)),
-            ("pid", _) => Ok(host(Builtin::Pid, Scalar::I32)),
-            ("cpu", _) => Ok(host(Builtin::Cpu, Scalar::I32)),
-            ("emit", _) => Ok(host(Builtin::Emit, Scalar::I32)),
+            ("now", _) => Ok(self.host(Builtin::Now, Scalar::U64)),
+            ("pid", _) => Ok(self.host(Builtin::Pid, Scalar::I32)),
+            ("cpu", _) => Ok(self.host(Builtin::Cpu, Scalar::I32)),
+            ("emit", _) => Ok(self.host(Builtin::Emit, Scalar::I32)),
             ("min", [a, b, _]) => self.choose(CompareOp::Lt, a, b, span),
             ("max", [a, b, _]) => self.choose(CompareOp::Gt, a, b, span),
             ("clamp", [x, low, high]) => self.clamp(x, low, high, span),
@@ -222,8 +227,4 @@ fn long(value: hir::Expr) -> hir::Expr {
 
 fn word(kind: hir::ExprKind) -> hir::Expr {
     hir::Expr { kind, ty: Scalar::I64 }
-}
-
-fn host(what: Builtin, ty: Scalar) -> hir::Expr {
-    hir::Expr { kind: hir::ExprKind::Builtin(what, Vec::new()), ty }
 }

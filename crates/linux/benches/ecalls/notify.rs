@@ -119,7 +119,7 @@ fn wait_for(fd: BorrowedFd) {
 fn by_ring(kernel: &Kernel) {
     let down = DownMemory::new().expect("memory for the attributes");
     let ring = EventRing::new(1 << 16).expect("memory for the ring");
-    let _installed = install(kernel, &down, Step::Tail { ring: &ring, id: 1 });
+    let _installed = install(kernel, &down, Step::Tail { ring: &ring, id: 1, user: None });
     let epoll = epoll_of(ring.fd());
     let send = || {
         down.down().defer(1).expect("the queue has room");

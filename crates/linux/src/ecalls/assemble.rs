@@ -1,7 +1,7 @@
 //! Assembles one BPF program per hook: it makes an event, runs the steps' programs on it, and delivers it.
 //!
 //! ```text
-//! right process? right port? ── take the state of this CPU (or the lock) ── fetch the fields that are used
+//! right process? ── state of this CPU ── right port? ── lock, if one at a time ── fetch the fields that are used
 //!   ── for each step: program │ shared memory │ ring ── count ── release the lock
 //! ```
 //! Normally only the fields that the first step's program reads are fetched. If the event itself is passed to a later
@@ -26,6 +26,9 @@ use crate::bpf::Btf;
 const KEY: i16 = -32;
 /// Stack word with the time at which the handler began.
 const BEGAN: i16 = -40;
+/// CPU time that a timer's interrupt is charged with in addition to the handler's, an assumption: the handler cannot
+/// measure the entry into the kernel.
+const INTERRUPT_NS: i32 = 2_000;
 /// Verdicts on packets: pass the packet to the next program, or drop it.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
@@ -132,6 +135,7 @@ impl Plan<'_> {
     ) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
         let labels = Labels {
+            foreign: asm.label(),
             skip: asm.label(),
             leave: asm.label(),
             pass: asm.label(),
@@ -151,9 +155,11 @@ impl Plan<'_> {
 
 #[derive(Clone, Copy)]
 struct Labels {
-    /// Not an event of this handler; jumped to before the state is taken.
+    /// The event of another process: it costs the handler's owner nothing.
+    foreign: Label,
+    /// Not an event of this handler; jumped to before the lock is taken.
     skip: Label,
-    /// Not an event of this handler; jumped to after the state is taken.
+    /// Not an event of this handler; jumped to after the lock is taken.
     leave: Label,
     pass: Label,
     block: Label,
@@ -176,48 +182,43 @@ impl Build<'_, '_> {
         let (placements, _) = self.plan.placements();
         let wanted = self.plan.wanted();
         let input = placements.first().map_or(0, |placement| placement.layout.input);
-        let (format, options) = (self.plan.format, self.plan.options);
-        let deferred_handler = self.plan.deferred_handler;
+        let (spec, bytes) = (self.plan.spec, self.plan.format.size);
         self.asm.store(Size::D, Reg::R10, CONTEXT, Reg::R1);
-        let (skip, leave) = (self.labels.skip, self.labels.leave);
-        let mut prologue = Prologue {
-            asm: self.asm,
-            options,
-            skip,
-            leave,
-            btf,
-            at: self.hook.at,
-            format,
-            wanted: &wanted,
-            input,
-            deferred_handler,
-        };
-        filter(&mut prologue, self.hook, self.plan.only_pid)?;
+        let (hook, only_pid, Labels { foreign, skip, .. }) = (self.hook, self.plan.only_pid, self.labels);
+        only_of(&mut self.prologue(btf, &wanted, input, foreign), hook, only_pid)?;
         self.begin_measuring();
-        self.take_state(number, hooks);
+        self.find_state(number, hooks);
+        if let Some(before) = hook.before {
+            before(&mut self.prologue(btf, &wanted, input, skip))?;
+        }
+        self.take_lock();
         self.stamp(&wanted);
         self.asm.mov(Reg::R6, Reg::R9);
         self.asm.alu64(Alu::Add, Reg::R6, placements.first().map_or(state::HEADER, |placement| placement.frame) as i32);
-        let mut prologue = Prologue {
-            asm: self.asm,
-            options,
-            skip,
-            leave,
-            btf,
-            at: self.hook.at,
-            format,
-            wanted: &wanted,
-            input,
-            deferred_handler,
-        };
-        if let Some(make) = self.hook.make {
+        let mut prologue = self.prologue(btf, &wanted, input, skip);
+        if let Some(make) = hook.make {
             make(&mut prologue)?;
         }
-        prologue.fill(self.plan.spec, self.hook.sources)?;
-        hide_others(&mut prologue, self.hook, self.plan.only_pid)?;
-        self.stages(&placements, Place { offset: input as i16, bytes: format.size });
+        prologue.fill(spec, hook.sources)?;
+        hide_others(&mut prologue, hook, only_pid)?;
+        self.stages(&placements, Place { offset: input as i16, bytes });
         self.emit_exits();
         Ok(())
+    }
+
+    fn prologue<'p>(&'p mut self, btf: &'p Btf, wanted: &'p BTreeSet<String>, input: u32, skip: Label) -> Prologue<'p> {
+        Prologue {
+            asm: self.asm,
+            options: self.plan.options,
+            skip,
+            leave: self.labels.leave,
+            btf,
+            at: self.hook.at,
+            format: self.plan.format,
+            wanted,
+            input,
+            deferred_handler: self.plan.deferred_handler,
+        }
     }
 
     /// Stores the time, if run times are measured. Events of other processes have left already.
@@ -228,22 +229,23 @@ impl Build<'_, '_> {
         }
     }
 
-    /// Adds the time since [`Build::begin_measuring`] to the run time.
+    /// Adds the time since [`Build::begin_measuring`] to the run time, and for a timer the interrupt.
     fn end_measuring(&mut self) {
         if self.plan.measured {
             self.asm.call(helper::KTIME_GET_NS);
             self.asm.load(Size::D, Reg::R1, Reg::R10, BEGAN);
             self.asm.alu64(Alu::Sub, Reg::R0, Reg::R1);
+            if self.hook.at == At::Timer {
+                self.asm.alu64(Alu::Add, Reg::R0, INTERRUPT_NS);
+            }
             self.asm.atomic_add(Size::D, Reg::R9, state::RUN_NS, Reg::R0);
         }
     }
 
-    /// r9 = the state entry of this CPU and hook; for an exclusive handler the only entry, locked.
-    fn take_state(&mut self, number: u32, hooks: u32) {
+    /// r9 = the state entry of this CPU and hook; for an exclusive handler the only entry.
+    fn find_state(&mut self, number: u32, hooks: u32) {
         if self.plan.exclusive {
-            self.asm.lddw_map_value(Reg::R9, STATE, 0);
-            delivery::lock(self.asm, Reg::R9, state::LOCK, self.labels.busy);
-            return;
+            return self.asm.lddw_map_value(Reg::R9, STATE, 0);
         }
         let asm = &mut *self.asm;
         asm.call(helper::GET_SMP_PROCESSOR_ID);
@@ -256,8 +258,14 @@ impl Build<'_, '_> {
         asm.mov(Reg::R2, Reg::R10);
         asm.alu64(Alu::Add, Reg::R2, i32::from(KEY));
         asm.call(helper::MAP_LOOKUP_ELEM);
-        asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.skip);
+        asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.foreign);
         asm.mov(Reg::R9, Reg::R0);
+    }
+
+    fn take_lock(&mut self) {
+        if self.plan.exclusive {
+            delivery::lock(self.asm, Reg::R9, state::LOCK, self.labels.busy);
+        }
     }
 
     /// Stores the time and the deadline of the event, if a step uses them.
@@ -356,6 +364,8 @@ impl Build<'_, '_> {
         self.asm.bind(labels.leave);
         self.release_lock();
         self.asm.bind(labels.skip);
+        self.end_measuring();
+        self.asm.bind(labels.foreign);
         self.result(go_on);
         if let Some(Shared { number, maps }) = self.shared {
             self.asm.bind(labels.end);
@@ -388,8 +398,8 @@ impl Build<'_, '_> {
     }
 }
 
-/// Skips events that do not concern this handler.
-fn filter(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Unsupported> {
+/// Skips the events of other processes.
+fn only_of(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Unsupported> {
     if let Some(pid) = only_pid
         && let Some((&last, others)) = hook.processes.split_last()
     {
@@ -403,10 +413,7 @@ fn filter(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(), Un
         p.asm.jump_if32(Jmp::Ne, Reg::R1, pid, skip);
         p.asm.bind(concerned);
     }
-    match hook.before {
-        Some(before) => before(p),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Sets the fields that describe other processes to zero: with `only_pid`, an event must not reveal them.

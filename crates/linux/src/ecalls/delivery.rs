@@ -23,7 +23,8 @@ pub(super) mod private {
     pub(crate) const BYTES: u32 = 32;
 }
 
-/// Header of a record in the ring to user space: id, time, deadline, length. The event follows.
+/// Header of a record in the ring to user space: id, time, deadline, then in one word the length and, in the upper
+/// half, the user's number plus 1 (0: without a bound). The event follows.
 pub(super) const RECORD_HEADER: u32 = 32;
 /// Size from which the kernel's own routine copies, in bytes.
 const LONG: u32 = 256;
@@ -40,9 +41,18 @@ pub(super) enum Target {
     /// event, size).
     Memory { area: u32, private: u32, wake: u32, geometry: Geometry, position: Option<(u32, Size)> },
     /// The ring to user space; `id` is the number of the subscription.
-    Ring { map: u32, id: u64 },
+    Ring { map: u32, id: u64, bound: Option<RingBound> },
     /// The CPU scheduler: the aim, and the memory in which events are raised.
     Favour { aim: u32, raised: u32 },
+}
+
+/// The bound on the bytes of a user's records in a ring: the map with the words of the users, the user's number, the
+/// largest sum.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingBound {
+    pub counts: u32,
+    pub number: u32,
+    pub most: u32,
 }
 
 /// Position of an event relative to r6, and its size.
@@ -55,7 +65,7 @@ pub(super) struct Place {
 impl Target {
     pub(super) fn deliver(&self, asm: &mut Asm, event: Place) {
         match *self {
-            Target::Ring { map, id } => to_ring(asm, map, id, event),
+            Target::Ring { map, id, bound } => to_ring(asm, map, id, bound, event),
             Target::Favour { aim, raised } => favour(asm, aim, raised),
             Target::Memory { area, private, wake, geometry, position } => {
                 let to = ToMemory { asm, area, private, geometry, event };
@@ -117,17 +127,26 @@ pub(super) fn copy(asm: &mut Asm, (to, to_offset): (Reg, i16), (from, from_offse
     asm.call(helper::PROBE_READ_KERNEL);
 }
 
-fn to_ring(asm: &mut Asm, map: u32, id: u64, event: Place) {
+fn to_ring(asm: &mut Asm, map: u32, id: u64, bound: Option<RingBound>, event: Place) {
     let (full, done) = (asm.label(), asm.label());
+    let bytes = (RECORD_HEADER + event.bytes.next_multiple_of(8)) as i32;
+    if let Some(RingBound { counts, number, most }) = bound {
+        asm.lddw_map_value(Reg::R1, counts, 8 * number);
+        asm.mov(Reg::R0, bytes);
+        asm.atomic_fetch_add(Size::D, Reg::R1, 0, Reg::R0);
+        asm.jump_if(Jmp::Gt, Reg::R0, most as i32 - bytes, full);
+    }
     asm.lddw_map(Reg::R1, map);
-    asm.mov(Reg::R2, (RECORD_HEADER + event.bytes.next_multiple_of(8)) as i32);
+    asm.mov(Reg::R2, bytes);
     asm.mov(Reg::R3, 0);
     asm.call(helper::RINGBUF_RESERVE);
     asm.jump_if(Jmp::Eq, Reg::R0, 0, full);
     asm.lddw(Reg::R1, id as i64);
     asm.store(Size::D, Reg::R0, 0, Reg::R1);
     stamp(asm, Reg::R0, 8);
-    asm.store_imm(Size::D, Reg::R0, 24, event.bytes as i32);
+    let user = bound.map_or(0, |bound| i64::from(bound.number) + 1);
+    asm.lddw(Reg::R1, user << 32 | i64::from(event.bytes));
+    asm.store(Size::D, Reg::R0, 24, Reg::R1);
     asm.store(Size::D, Reg::R10, SCRATCH, Reg::R0);
     copy(asm, (Reg::R0, RECORD_HEADER as i16), (Reg::R6, event.offset), event.bytes);
     asm.load(Size::D, Reg::R1, Reg::R10, SCRATCH);
@@ -135,6 +154,11 @@ fn to_ring(asm: &mut Asm, map: u32, id: u64, event: Place) {
     asm.call(helper::RINGBUF_SUBMIT);
     asm.jump(done);
     asm.bind(full);
+    if let Some(RingBound { counts, number, .. }) = bound {
+        asm.lddw_map_value(Reg::R1, counts, 8 * number);
+        asm.mov(Reg::R0, -bytes);
+        asm.atomic_add(Size::D, Reg::R1, 0, Reg::R0);
+    }
     count(asm, state::DROPPED_RING);
     asm.bind(done);
 }

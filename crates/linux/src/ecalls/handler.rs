@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use qfabric_ecode::bpf::Size;
+use qfabric_ecode::hir::Builtin;
 use qfabric_ecode::{Fault, Program};
 use qfabric_types::format::{Format, Kind as FieldKind};
 
 use super::assemble::{Placement, Plan, Shared, Stage};
 use super::deferred::{HANDLERS, Place};
-use super::delivery::{RECORD_HEADER, Target};
+use super::delivery::{RECORD_HEADER, RingBound, Target};
 use super::follow::Followed;
 use super::options::Options;
-use super::reads::InputUse;
 use super::services::{self, At, Hook, OptionSpec, Spec};
 use super::shared::{Seat, SharedHooks};
 use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
@@ -37,6 +37,7 @@ pub struct Installed {
     _maps: Vec<Map>,
     // After the links: a handler that still runs keeps its place.
     _place: Option<Place>,
+    _ring_user: Option<Arc<u32>>,
     _down: Option<DownMemory>,
 }
 
@@ -122,7 +123,8 @@ impl Installer<'_> {
         // The first is replaced by the state; the third is used by handlers of deferred values only.
         let mut fds = vec![down.fd(), down.fd(), place.as_ref().map_or(down.fd(), Place::fd)];
         let format = services::format_of(self.spec);
-        let stages = self.stages(&format, &mut fds)?;
+        let ring_user = self.ring_user()?;
+        let stages = self.stages(&format, ring_user.as_deref().copied(), &mut fds)?;
         let hooks: Vec<&'static Hook> = self.spec.hooks.iter().filter(|hook| (hook.when)(&options)).collect();
         let plan = self.plan(options, &format, &stages, place.as_ref());
         let (placements, entry_bytes) = plan.placements();
@@ -150,8 +152,16 @@ impl Installer<'_> {
             entry_bytes,
             _maps: vec![state],
             _place: place,
+            _ring_user: ring_user,
             _down: own,
         })
+    }
+
+    /// The number of the user whose records in the ring are bounded.
+    fn ring_user(&self) -> Result<Option<Arc<u32>>, InstallError> {
+        let Some(Step::Tail { ring, user: Some(user), .. }) = self.request.steps.last() else { return Ok(None) };
+        let full = || self.steps("too many users have handlers whose events leave the kernel".into());
+        ring.number_of(*user).ok_or_else(full).map(Some)
     }
 
     /// The place of a handler of deferred values among those of its session.
@@ -278,8 +288,11 @@ impl Installer<'_> {
     fn follow(&self, programs: &[Loaded]) -> Result<Arc<Followed>, InstallError> {
         let programs = programs.iter().map(Loaded::try_clone).collect::<Result<_, _>>();
         let followed = Followed::new(system("following the interfaces", programs)?);
-        system("attaching to the interfaces", followed.attach_new())?;
-        Ok(followed)
+        let mut found = system("attaching to the interfaces", followed.attach_new())?;
+        match found.refused.pop() {
+            Some((_, error)) => system("attaching to the interfaces", Err(error)),
+            None => Ok(followed),
+        }
     }
 
     fn check_pid(&self) -> Result<(), InstallError> {
@@ -294,7 +307,12 @@ impl Installer<'_> {
     }
 
     /// Numbers the maps of the steps, and checks each step against the event that it receives.
-    fn stages<'p>(&'p self, format: &Format, fds: &mut Vec<BorrowedFd<'p>>) -> Result<Vec<Stage<'p>>, InstallError> {
+    fn stages<'p>(
+        &'p self,
+        format: &Format,
+        number: Option<u32>,
+        fds: &mut Vec<BorrowedFd<'p>>,
+    ) -> Result<Vec<Stage<'p>>, InstallError> {
         let mut event = format;
         let mut stages = Vec::new();
         for (at, step) in self.request.steps.iter().enumerate() {
@@ -310,7 +328,7 @@ impl Installer<'_> {
                     fds.extend([aim.map.fd(), raised]);
                     Stage::Deliver(Target::Favour { aim: fds.len() as u32 - 2, raised: fds.len() as u32 - 1 })
                 }
-                Step::Tail { ring, id } if last => Stage::Deliver(self.ring(ring, id, event, fds)?),
+                Step::Tail { ring, id, .. } if last => Stage::Deliver(self.ring(ring, id, number, event, fds)?),
                 Step::Tail { .. } => return Err(self.steps("a step into user space must be the last one".into())),
             });
         }
@@ -326,7 +344,7 @@ impl Installer<'_> {
             )));
         }
         let another = self.request.steps[at + 1..].iter().any(|step| matches!(step, Step::Handler(_)));
-        if another && InputUse::of(program).emits {
+        if another && program.uses.builtins.contains(&Builtin::Emit) {
             let why = "emits, but another program follows; emit only in the last program";
             return Err(self.steps(format!("step {}: it {why}", at + 1)));
         }
@@ -364,15 +382,21 @@ impl Installer<'_> {
         &self,
         ring: &'p EventRing,
         id: u64,
+        number: Option<u32>,
         event: &Format,
         fds: &mut Vec<BorrowedFd<'p>>,
     ) -> Result<Target, InstallError> {
-        if RECORD_HEADER + event.size > ring.bytes() / 4 {
+        if RECORD_HEADER + event.size.next_multiple_of(8) > ring.most() {
             let (size, bytes) = (event.size, ring.bytes());
             return Err(self.steps(format!("an event of {size} bytes exceeds a quarter of the ring ({bytes} bytes)")));
         }
         fds.push(ring.fd());
-        Ok(Target::Ring { map: fds.len() as u32 - 1, id })
+        let map = fds.len() as u32 - 1;
+        let bound = number.map(|number| {
+            fds.push(ring.counts_fd());
+            RingBound { counts: map + 1, number, most: ring.most() }
+        });
+        Ok(Target::Ring { map, id, bound })
     }
 
     fn steps(&self, why: String) -> InstallError {

@@ -1,11 +1,13 @@
 //! Opens the kernel for handlers, and lists the services that it offers.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::handler::Installer;
-use super::services::{self, Spec};
+use super::options::Options;
+use super::services::{self, HookCost, Spec};
 use super::shared::SharedHooks;
 use super::{Install, InstallError, Installed, Service, Unsupported};
 use crate::bpf::{self, Btf};
@@ -43,6 +45,14 @@ impl Kernel {
         self.services.iter().find(|service| service.name == name)
     }
 
+    /// What a chain at this service costs other processes. An unknown service or a wrong option, which the installation
+    /// refuses, has no cost.
+    pub fn cost(&self, service: &str, options: &BTreeMap<String, String>) -> HookCost {
+        let Ok(spec) = self.available(service) else { return HookCost::default() };
+        let Ok(options) = Options::new(spec, options) else { return HookCost::default() };
+        services::cost(spec, &options)
+    }
+
     /// Installs a chain of steps at a service, completely or not at all. Dropping the returned value removes the chain.
     pub fn install(&self, request: &Install) -> Result<Installed, InstallError> {
         let spec = self.available(request.service)?;
@@ -52,6 +62,16 @@ impl Kernel {
     /// The kernel's ids of the programs that handlers share: one for each hook, or a few.
     pub fn shared_program_ids(&self) -> Vec<u32> {
         self.shared.program_ids()
+    }
+
+    /// Events that missed handlers of a process because a handler before them was just being removed.
+    pub fn missed_by_removals(&self) -> u64 {
+        self.shared.missed()
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &SharedHooks {
+        &self.shared
     }
 
     /// The kernel measures run times of all programs of the host while this descriptor is open; it costs about 20 ns

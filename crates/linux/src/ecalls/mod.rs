@@ -44,12 +44,12 @@ mod wake;
 
 pub use engine::KernelEngine;
 pub use favour::Aim;
-pub use follow::Followed;
+pub use follow::{FollowReport, Followed};
 pub use handler::Installed;
 pub use kernel::Kernel;
 pub use memory::{DownMemory, UpMemory};
 pub use ring::{EventRing, Record};
-pub use services::{OptionSpec, Service};
+pub use services::{HookCost, OptionSpec, Service};
 pub use signal::signal_queue;
 pub use socket::{SocketModule, bind_socket, bind_socket_as};
 
@@ -88,6 +88,8 @@ pub enum Step<'a> {
         ring: &'a EventRing,
         /// Number of the subscription.
         id: u64,
+        /// The user whose waiting records are bounded; `None`: without a bound.
+        user: Option<u32>,
     },
 }
 
@@ -204,7 +206,7 @@ pub struct Counters {
     pub last_fault: Option<Fault>,
     /// Events for which shared memory had no room.
     pub dropped_memory: u64,
-    /// Events for which the ring to user space had no room.
+    /// Events for which the ring to user space had no room, or the user's part of it.
     pub dropped_ring: u64,
     /// Events that were given up because the handler was busy: another CPU held its lock too long, or the event
     /// interrupted the same handler on the same CPU.

@@ -1,14 +1,13 @@
 //! Finds the parts of its input that a program reads; only these parts are fetched.
 
 use qfabric_ecode::Program;
-use qfabric_ecode::hir::{Base, Builtin, Expr, ExprKind, Place, Stmt};
+use qfabric_ecode::hir::{Base, Expr, ExprKind, Place, Stmt};
 
 /// Summary of a program's accesses to the event and the attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InputUse {
     /// Byte ranges of the input that are read: start and exclusive end.
     pub reads: Vec<(u32, u32)>,
-    pub emits: bool,
     pub attributes: bool,
 }
 
@@ -84,9 +83,7 @@ impl InputUse {
             | ExprKind::Or(a, b)
             | ExprKind::Comma(a, b) => [a, b].into_iter().for_each(|part| self.expr(part, input)),
             ExprKind::Select(a, b, c) => [a, b, c].into_iter().for_each(|part| self.expr(part, input)),
-            ExprKind::Call(_, arguments) => arguments.iter().for_each(|argument| self.expr(argument, input)),
-            ExprKind::Builtin(what, arguments) => {
-                self.emits |= *what == Builtin::Emit;
+            ExprKind::Call(_, arguments) | ExprKind::Builtin(_, arguments) => {
                 arguments.iter().for_each(|argument| self.expr(argument, input));
             }
         }
@@ -115,7 +112,7 @@ mod tests {
     fn only_named_fields_are_read() {
         let found = use_of("if (input.a > 3 && input.d) return 1; return 0;");
         assert!(found.reads(0, 4) && found.reads(48, 52) && !found.reads(4, 48), "{found:?}");
-        assert!(!found.emits && !found.attributes);
+        assert!(!found.attributes);
     }
 
     #[test]
@@ -127,7 +124,7 @@ mod tests {
     #[test]
     fn a_copy_reads_all_bytes_and_called_functions_are_included() {
         assert!(use_of("output = input; return 1;").reads(8, 16));
-        let found = use_of("int f(void) { emit(); attr.n += input.d; return 0; } return f();");
-        assert!(found.emits && found.attributes && found.reads(48, 52), "{found:?}");
+        let found = use_of("int f(void) { attr.n += input.d; return 0; } return f();");
+        assert!(found.attributes && found.reads(48, 52), "{found:?}");
     }
 }

@@ -4,8 +4,10 @@
 //! length and two flags. The data is mapped twice in a row, so no record is split. Source: Linux
 //! `Documentation/bpf/ringbuf.rst`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use qfabric_sync::{Lock, rank};
@@ -25,7 +27,8 @@ pub struct Record<'a> {
 }
 
 /// The ring. Handlers in the kernel write; one thread at a time reads. A full ring drops the newest event and the
-/// installation counts it ([`super::Counters::dropped_ring`]).
+/// installation counts it ([`super::Counters::dropped_ring`]). The records of one user take at most a quarter of the
+/// ring: handlers add the size of a record to the user's word before they write it, and the reader subtracts it.
 #[derive(Debug)]
 pub struct EventRing {
     map: Map,
@@ -34,10 +37,22 @@ pub struct EventRing {
     page: usize,
     reader: Mapping,
     writer: Mapping,
-    /// Buffer for one record; locked while reading.
-    room: Lock<Vec<u8>, { rank::EVENT_RING }>,
+    /// The bytes of each user's records in the ring: a word for each number.
+    counts: Map,
+    waiting: Mapping,
+    state: Lock<State, { rank::EVENT_RING }>,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    /// Buffer for one record.
+    room: Vec<u8>,
+    /// The number of each user; installations hold it, too.
+    users: BTreeMap<u32, Arc<u32>>,
+}
+
+/// Users with records or handlers at the same time.
+const USERS: u32 = 16_384;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Bytes of the kernel's header of a record.
@@ -51,7 +66,9 @@ impl EventRing {
         let bytes = whole_pages(bytes, page);
         let map = Map::ring(bytes)?;
         let (reader, writer) = map.map_ring(bytes as usize)?;
-        Ok(EventRing { map, bytes, page, reader, writer, room: Lock::default() })
+        let counts = Map::array(8 * USERS, 1)?;
+        let waiting = counts.map(8 * USERS as usize)?;
+        Ok(EventRing { map, bytes, page, reader, writer, counts, waiting, state: Lock::default() })
     }
 
     /// Readable while there are records (poll, epoll).
@@ -65,10 +82,38 @@ impl EventRing {
 
     /// Passes at most `most` records to `each`, oldest first. Returns their number.
     pub fn drain(&self, most: usize, each: &mut dyn FnMut(Record)) -> usize {
-        let mut room = self.room.lock();
+        let mut state = self.state.lock();
         let mut taken = 0;
-        while taken < most && self.step(&mut room, &mut taken, each) {}
+        while taken < most && self.step(&mut state.room, &mut taken, each) {}
         taken
+    }
+
+    /// The number of a user, kept as long as the user has handlers or records. `None`: too many users have.
+    pub(super) fn number_of(&self, user: u32) -> Option<Arc<u32>> {
+        let mut state = self.state.lock();
+        if let Some(number) = state.users.get(&user) {
+            return Some(number.clone());
+        }
+        let waits = |number: u32| self.waiting_of(number).load(Ordering::Relaxed) > 0;
+        state.users.retain(|_, number| Arc::strong_count(number) > 1 || waits(**number));
+        let used: BTreeSet<u32> = state.users.values().map(|number| **number).collect();
+        let free = Arc::new((0..USERS).find(|number| !used.contains(number))?);
+        state.users.insert(user, free.clone());
+        Some(free)
+    }
+
+    /// The map with the words of the users.
+    pub(super) fn counts_fd(&self) -> BorrowedFd<'_> {
+        self.counts.fd()
+    }
+
+    /// Largest size of a record, and of all records of a user in the ring.
+    pub(super) fn most(&self) -> u32 {
+        self.bytes / 4
+    }
+
+    fn waiting_of(&self, number: u32) -> &AtomicU64 {
+        &self.waiting.words(8 * number as usize)[0]
     }
 
     /// Reads one record; returns `false` if there is none yet.
@@ -86,6 +131,9 @@ impl EventRing {
         if length & DISCARDED == 0 && bytes >= RECORD_HEADER as usize {
             room.resize(bytes, 0);
             self.writer.copy_to(at + PREFIX, room);
+            if let Some(number) = user_of(room).filter(|number| *number < USERS) {
+                self.waiting_of(number).fetch_sub(bytes as u64, Ordering::Relaxed);
+            }
             each(record(room));
             *taken += 1;
         }
@@ -115,10 +163,18 @@ pub(super) fn whole_pages(bytes: u32, page: usize) -> u32 {
 
 /// `bytes` has at least the size of a header.
 fn record(bytes: &[u8]) -> Record<'_> {
-    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     let data = &bytes[RECORD_HEADER as usize..];
-    let length = (word(24) as usize).min(data.len());
-    Record { id: word(0), time_ns: word(8), deadline_ns: word(16), data: &data[..length] }
+    let length = (word(bytes, 24) as u32 as usize).min(data.len());
+    Record { id: word(bytes, 0), time_ns: word(bytes, 8), deadline_ns: word(bytes, 16), data: &data[..length] }
+}
+
+/// The number of the record's user; `None`: without a bound.
+fn user_of(bytes: &[u8]) -> Option<u32> {
+    ((word(bytes, 24) >> 32) as u32).checked_sub(1)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]
@@ -131,6 +187,18 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let record = record(&bytes);
         assert_eq!((record.id, record.time_ns, record.deadline_ns, record.data), (7, 8, 9, &b"abcdefgh"[..]));
+        assert_eq!(user_of(&bytes), None);
+    }
+
+    #[test]
+    fn a_user_keeps_the_number_as_long_as_handlers_or_records_exist() {
+        let Ok(ring) = EventRing::new(4096).map_err(crate::testing::skip) else { return };
+        let (first, second) = (ring.number_of(1_000).unwrap(), ring.number_of(2_000).unwrap());
+        assert_eq!((*first, *second, *ring.number_of(1_000).unwrap()), (0, 1, 0));
+        ring.waiting_of(1).store(40, Ordering::Relaxed);
+        drop((first, second));
+        assert_eq!(*ring.number_of(3_000).unwrap(), 0, "that of the user without records");
+        assert_eq!(*ring.number_of(2_000).unwrap(), 1);
     }
 
     #[test]

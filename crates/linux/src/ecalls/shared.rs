@@ -11,8 +11,9 @@
 //! a row, so a shared program has at most [`CHAIN`] handlers of one process; a further handler of this process goes to
 //! the next shared program of the hook.
 //!
-//! A handler checks by itself whether the event concerns its process. So an event that meets a change of the tables
-//! may miss a handler that is just being added or removed, but never reaches a wrong one.
+//! A handler checks by itself whether the event concerns its process, so an event that meets a change of the tables
+//! never reaches a wrong one. If it meets a handler that is just being removed, the call fails: it misses the handlers
+//! behind that one, continues with the second process, and is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -42,6 +43,9 @@ const NO_PROCESS: i32 = -1;
 const HEADS: u32 = 0;
 const PROGRAMS: u32 = 1;
 const OTHER: u32 = 2;
+const NEXTS: u32 = 3;
+/// Offset of the number of failed calls in `nexts`: the place of [`SECOND`], which is followed by no handler.
+const MISSED: usize = 8 * SECOND as usize;
 /// Stack offset of the key of a look-up.
 const KEY: i16 = -16;
 
@@ -114,6 +118,12 @@ impl SharedHooks {
         programs.filter_map(|program| program.info().ok()).map(|info| info.id).collect()
     }
 
+    /// Events that missed handlers of a process because a handler before them was just being removed.
+    pub(super) fn missed(&self) -> u64 {
+        let all = self.all.lock();
+        all.iter().map(|shared| shared.nexts.words(MISSED)[0].load(Ordering::Relaxed)).sum()
+    }
+
     fn with<T>(&self, maps: &Arc<Maps>, act: impl FnOnce(&mut SharedHook) -> T) -> Option<T> {
         self.all.lock().iter_mut().find(|shared| Arc::ptr_eq(&shared.maps, maps)).map(act)
     }
@@ -148,13 +158,32 @@ impl Drop for Seat {
 /// Appends the end of a handler's program: a tail call to the next handler. `maps`: number of the map `nexts`, which
 /// the map `programs` follows.
 pub(super) fn go_to_next(asm: &mut Asm, maps: u32, number: u32) {
-    asm.lddw_map_value(Reg::R3, maps, 8 * number);
-    asm.load(Size::W, Reg::R3, Reg::R3, 0);
-    asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
-    asm.lddw_map(Reg::R2, maps + 1);
-    asm.call(helper::TAIL_CALL);
+    asm.lddw_map_value(Reg::R8, maps, 8 * number);
+    asm.load(Size::W, Reg::R8, Reg::R8, 0);
+    go_to(asm, maps + 1, maps);
     asm.mov(Reg::R0, 0);
     asm.exit();
+}
+
+/// A tail call of entry r8. If the entry is empty, counts this and continues with the second process; returns if there
+/// is none.
+fn go_to(asm: &mut Asm, programs: u32, nexts: u32) {
+    let none = asm.label();
+    tail_call(asm, programs);
+    asm.jump_if(Jmp::Eq, Reg::R8, SECOND as i32, none);
+    asm.lddw_map_value(Reg::R1, nexts, MISSED as u32);
+    asm.mov(Reg::R0, 1);
+    asm.atomic_add(Size::D, Reg::R1, 0, Reg::R0);
+    asm.mov(Reg::R8, SECOND as i32);
+    tail_call(asm, programs);
+    asm.bind(none);
+}
+
+fn tail_call(asm: &mut Asm, programs: u32) {
+    asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
+    asm.lddw_map(Reg::R2, programs);
+    asm.mov(Reg::R3, Reg::R8);
+    asm.call(helper::TAIL_CALL);
 }
 
 impl SharedHook {
@@ -164,7 +193,7 @@ impl SharedHook {
         let (heads, programs) = (Map::table_of_words(HANDLERS)?, Map::programs(HANDLERS)?);
         let (nexts, other) = (Map::array(8 * HANDLERS, 1)?, Map::word_of_each_cpu()?);
         let load = |code: Code| {
-            let maps = [heads.fd(), programs.fd(), other.fd()];
+            let maps = [heads.fd(), programs.fd(), other.fd(), nexts.fd()];
             let loaded = bpf::Program { kind: bpf::Kind::Tracepoint(id), code, maps: &maps }.load();
             loaded.map_err(|refusal| io::Error::other(format!("{}: {}", refusal.error, refusal.log)))
         };
@@ -340,9 +369,66 @@ fn remember(asm: &mut Asm, process: Reg, leave: Label) {
 
 /// Continues with handler r8.
 fn run(asm: &mut Asm, leave: Label) {
-    asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
-    asm.lddw_map(Reg::R2, PROGRAMS);
-    asm.mov(Reg::R3, Reg::R8);
-    asm.call(helper::TAIL_CALL);
+    go_to(asm, PROGRAMS, NEXTS);
     asm.jump(leave);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
+
+    use qfabric_ecode::{Environment, Limits, Program, compile};
+    use rustix::process::Pid;
+    use rustix::thread::CpuSet;
+
+    use super::super::{DownMemory, Install, Installed, Kernel, Step};
+    use super::*;
+
+    fn of_process(kernel: &Kernel, pid: i32, program: &Program) -> (Installed, DownMemory) {
+        let down = DownMemory::new().unwrap();
+        let request = Install {
+            service: "sched.switch",
+            options: &BTreeMap::new(),
+            only_pid: Some(pid),
+            steps: &[Step::Handler(program)],
+            limits: Limits::default(),
+            down: Some(&down),
+            deadline: None,
+            fault_passes: true,
+            measured: false,
+        };
+        (kernel.install(&request).unwrap(), down)
+    }
+
+    /// This thread and a child answer each other on one CPU. The entry of this process's handler is empty, as while it
+    /// is being removed. The child's handler gets all switches, also those from this process.
+    #[test]
+    fn an_event_that_meets_a_removed_handler_continues_with_its_second_process() {
+        const TURNS: i64 = 200;
+        let Ok(kernel) = Kernel::open().map_err(crate::testing::skip) else { return };
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let pids = [std::process::id() as i32, child.id() as i32];
+        let mut one_cpu = CpuSet::new();
+        one_cpu.set(0);
+        for pid in [None, Pid::from_raw(pids[1])] {
+            rustix::thread::sched_setaffinity(pid, &one_cpu).unwrap();
+        }
+        let input = Some(kernel.service("sched.switch").unwrap().format.clone());
+        let environment = Environment { input, attributes: vec!["seen".into()], ..Environment::default() };
+        let program = compile("attr.seen += input.next_pid != 0; return 1;", &environment).unwrap();
+        let handlers = pids.map(|pid| of_process(&kernel, pid, &program));
+        let number = kernel.shared().all.lock()[0].chains[&pids[0]][0];
+        kernel.shared().all.lock()[0].programs.remove(&number).unwrap();
+        let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        for _ in 0..TURNS {
+            to.write_all(b"x").unwrap();
+            from.read_exact(&mut [0]).unwrap();
+        }
+        let seen = handlers.each_ref().map(|(_, down)| down.down().attribute(0));
+        drop(to);
+        child.wait().unwrap();
+        assert_eq!(seen[0], 0);
+        assert!(seen[1] >= TURNS - 1 && kernel.missed_by_removals() >= TURNS as u64 - 1, "{seen:?}");
+    }
 }

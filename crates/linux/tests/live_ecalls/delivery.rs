@@ -91,7 +91,8 @@ fn a_tail_step_reaches_user_space_with_its_deadline() {
     let Some(kernel) = kernel() else { return };
     let ring = EventRing::new(1 << 16).unwrap();
     let ask = Request { deadline: Some(Nanos::from_millis(7)), ..Request::of("sched.wakeup").own() };
-    let installed = ask.install(&kernel, &[Step::Tail { ring: &ring, id: 0x1234_5678_9abc }], None).unwrap();
+    let installed =
+        ask.install(&kernel, &[Step::Tail { ring: &ring, id: 0x1234_5678_9abc, user: None }], None).unwrap();
     nap();
     let mut seen = 0;
     ring.drain(1000, &mut |record| {
@@ -107,7 +108,7 @@ fn a_full_ring_drops_and_counts() {
     let Some(kernel) = kernel() else { return };
     let ring = EventRing::new(4096).unwrap();
     let ask = Request::of("sched.wakeup").own();
-    let installed = ask.install(&kernel, &[Step::Tail { ring: &ring, id: 1 }], None).unwrap();
+    let installed = ask.install(&kernel, &[Step::Tail { ring: &ring, id: 1, user: None }], None).unwrap();
     let memory = UpMemory::new(Geometry::new(Layout::Ring, 4, 48).unwrap()).unwrap();
     let bounded = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
     for _ in 0..100 {
@@ -119,6 +120,36 @@ fn a_full_ring_drops_and_counts() {
     assert_eq!(memory.reader().dropped(), to_memory.dropped_memory);
     let mut taken = 0;
     assert!(ring.drain(usize::MAX, &mut |_| taken += 1) > 30 && taken > 30);
+}
+
+/// User 1 leaves the quarter of the ring full; the events of user 2 and of root have room.
+#[test]
+fn a_user_whose_events_wait_in_the_ring_takes_the_room_of_no_other_user() {
+    let Some(kernel) = kernel() else { return };
+    let ring = EventRing::new(16_384).unwrap();
+    let ask = Request::of("sched.wakeup").own();
+    let tail = |id, user| ask.install(&kernel, &[Step::Tail { ring: &ring, id, user }], None).unwrap();
+    let greedy = [tail(10, Some(1)), tail(11, Some(1))];
+    let is_full = |_: &usize| {
+        nap();
+        greedy.iter().all(|one| one.counters().dropped_ring > 0)
+    };
+    assert!((0..5_000).find(is_full).is_some(), "the part of user 1 is full");
+    let others = [tail(20, Some(2)), tail(30, None)];
+    let have_events = |_: &usize| {
+        nap();
+        others.iter().all(|one| one.counters().events > 2)
+    };
+    assert!((0..5_000).find(have_events).is_some());
+    assert!(others.iter().all(|one| one.counters().dropped_ring == 0));
+    drop(others);
+    let mut of = std::collections::BTreeMap::<u64, u64>::new();
+    ring.drain(usize::MAX, &mut |record| *of.entry(record.id / 10).or_default() += 1);
+    assert!(of[&1] > 20 && of[&2] > 2 && of[&3] > 2, "{of:?}");
+    let dropped = greedy.iter().map(|one| one.counters().dropped_ring).sum::<u64>();
+    nap();
+    assert!(ring.drain(usize::MAX, &mut |record| assert_eq!(record.id / 10, 1)) > 0, "there is room again");
+    assert!(dropped > 0);
 }
 
 #[test]
@@ -276,7 +307,7 @@ fn a_refused_installation_names_its_reason() {
     let Some(kernel) = kernel() else { return };
     let refusal = |ask: Request, steps: &[Step]| ask.install(&kernel, steps, None).unwrap_err().to_string();
     let ring = EventRing::new(4096).unwrap();
-    let tail = [Step::Tail { ring: &ring, id: 1 }];
+    let tail = [Step::Tail { ring: &ring, id: 1, user: None }];
     assert!(refusal(Request::of("sched.snore"), &tail).contains("the services are sched.wakeup"));
     assert!(refusal(Request::of("sched.wakeup"), &[]).contains("the chain has no step"));
     assert!(
@@ -293,7 +324,8 @@ fn a_refused_installation_names_its_reason() {
     assert!(refusal(Request::of("sched.wakeup"), &[Step::Handler(&other)]).contains("its input has 4 bytes"));
     let big = Request::with("net.rx", &[("interface", "lo")]);
     assert!(
-        refusal(big, &[Step::Tail { ring: &EventRing::new(4096).unwrap(), id: 1 }, tail[0]]).contains("the last one")
+        refusal(big, &[Step::Tail { ring: &EventRing::new(4096).unwrap(), id: 1, user: None }, tail[0]])
+            .contains("the last one")
     );
 }
 

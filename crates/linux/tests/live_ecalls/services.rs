@@ -206,10 +206,10 @@ fn packets_of_an_interface_that_comes_up_later_are_events() {
     if !ip(&format!("link add {NEAR} type veth peer name qf-follow1")) {
         return qfabric_linux::testing::skip("this process cannot make interfaces");
     }
-    assert!(!followed.attach_new().unwrap().contains(&NEAR.to_owned()), "the interface is not up yet");
+    assert!(!followed.attach_new().unwrap().attached.contains(&NEAR.to_owned()), "the interface is not up yet");
     assert!(ip(&format!("link set {NEAR} up")));
-    let names = followed.attach_new().unwrap();
-    let again = followed.attach_new().unwrap();
+    let names = followed.attach_new().unwrap().attached;
+    let again = followed.attach_new().unwrap().attached;
     ip(&format!("link del {NEAR}"));
     assert!(names.contains(&NEAR.to_owned()) && !again.contains(&NEAR.to_owned()), "{names:?}, then {again:?}");
 }
@@ -276,6 +276,21 @@ fn two_handlers_of_a_session_take_every_deferred_value() {
     (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
     assert_eq!(down.down().deferred(), 0);
     drop(fast);
+}
+
+/// Nothing is deferred, so the handler never runs. The interrupts are charged all the same, each with 2 µs at least.
+#[test]
+fn a_timer_without_deferred_values_is_charged_for_its_interrupts() {
+    let Some(kernel) = kernel() else { return };
+    let ask = Request { measured: true, ..Request::with("app.deferred", &[("when", "delay"), ("delay", "1ms")]).own() };
+    let program = ask.program(&kernel, "attr.seen += 1; return 1;");
+    let installed = ask.install(&kernel, &[Step::Handler(&program)], None).unwrap();
+    let charged = (0..5_000).find(|_| {
+        nap();
+        installed.counters().run_ns > 20_000
+    });
+    assert!(charged.is_some(), "{:?}", installed.counters());
+    assert_eq!(installed.counters().events, 0);
 }
 
 #[test]

@@ -9,10 +9,12 @@
 //! That host ends the subscription when this host is gone, and 10 s after the last `Renew`. All handlers of one host
 //! count as those of one user: its word about its users is not checked. `own` is the installing side, `guests` the other.
 //!
-//! Every message of another host is hostile: bounded, checked, and handled by one thread that is not the network's.
+//! Every message of another host is hostile: bounded, checked, and handled by one thread that is not the network's. The
+//! hosts are served in turn, and renewals before installations.
 
 mod guests;
 mod inbox;
+mod installs;
 mod message;
 mod own;
 
@@ -28,10 +30,11 @@ use qfabric_types::api::ecalls::SubscriptionId;
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
-use super::Ecalls;
+use super::{Ecalls, problems};
 use crate::ending::Ending;
 use guests::Guest;
 pub(crate) use inbox::Inbox;
+use installs::{Installs, Wanted};
 use message::Body;
 pub(crate) use message::Message;
 use own::Deployed;
@@ -41,7 +44,9 @@ const RENEW_EVERY: Nanos = Nanos::from_millis(2_000);
 /// A subscription ends after this time without a renewal, and counts as ended after this time without an answer.
 const LEASE: Nanos = Nanos::from_millis(10_000);
 /// Longest time between two looks at what is due.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Nanos = Nanos::from_millis(500);
+/// Messages that are handled before an installation.
+const MESSAGES_PER_TURN: usize = 256;
 
 /// The handlers of this host's users on other hosts, and those of other hosts here.
 #[derive(Default)]
@@ -92,18 +97,29 @@ impl Drop for FarThread {
 }
 
 fn run(ecalls: &Ecalls) {
-    let (mut renew_at, mut lost) = (Instant::ZERO, 0);
+    let (mut renew_at, mut lost, mut installs) = (Instant::ZERO, 0, Installs::default());
     loop {
-        let work = ecalls.far.inbox.next(LOOK);
-        if work.stops {
-            return;
+        let mut wait = installs.wait(clock::now(), LOOK);
+        for _ in 0..MESSAGES_PER_TURN {
+            let work = ecalls.far.inbox.next(Duration::from_nanos(wait.get()));
+            if work.stops {
+                return;
+            }
+            for host in &work.gone {
+                installs.gone(host);
+                ecalls.end_guests_of(host);
+                ecalls.host_gone(host);
+            }
+            if let Some((host, tail)) = work.message {
+                ecalls.hear(&mut installs, &host, &tail);
+            }
+            if ecalls.far.inbox.is_empty() {
+                break;
+            }
+            wait = Nanos::ZERO;
         }
-        for host in &work.gone {
-            ecalls.end_guests_of(host);
-            ecalls.host_gone(host);
-        }
-        if let Some((host, tail)) = work.message {
-            ecalls.hear(&host, &tail);
+        if let Some((host, Wanted { number, uid, request })) = installs.next(clock::now()) {
+            contained(&host, || ecalls.install_for(&host, number, uid, *request));
         }
         let now = clock::now();
         if renew_at <= now {
@@ -119,20 +135,26 @@ fn run(ecalls: &Ecalls) {
 }
 
 impl Ecalls {
-    /// Handles a message of another host. A panic is a defect that this message triggers; the thread goes on.
-    fn hear(&self, host: &Name, tail: &[u8]) {
+    /// Handles a message of another host; an installation waits for its turn.
+    fn hear(&self, installs: &mut Installs, host: &Name, tail: &[u8]) {
         let Some(Message { number, body }) = Message::decode(tail) else {
             return tracing::debug!(%host, bytes = tail.len(), "a message about ECalls cannot be read");
         };
-        let handled = contain(|| match body {
-            Body::Install { uid, request } => self.install_for(host, number, uid, *request),
+        contained(host, || match body {
+            Body::Install { uid, request } => {
+                if !installs.push(host, Wanted { number, uid, request }) {
+                    let what = format!("{} handlers of host {host} wait to be installed", installs::WAITING_OF_HOST);
+                    let refused = problems::limit(&what, installs::WAITING_OF_HOST, "nothing: try again");
+                    self.tell(host, number, Body::Refused(refused));
+                }
+            }
             Body::Renew => self.renew_for(host, number),
-            Body::Remove => self.remove_for(host, number),
+            Body::Remove => {
+                installs.cancel(host, number);
+                self.remove_for(host, number);
+            }
             answer => self.answered(host, number, answer),
         });
-        if let Err(message) = handled {
-            tracing::error!(%host, message, "the service panicked at a message about ECalls; please report this");
-        }
     }
 
     /// Sends a message to another host. False: it is too long.
@@ -142,5 +164,12 @@ impl Ecalls {
             fabric.tell_ecall(host, &tail);
         }
         true
+    }
+}
+
+/// A panic is a defect that a message triggers; the thread goes on.
+fn contained(host: &Name, act: impl FnOnce()) {
+    if let Err(message) = contain(act) {
+        tracing::error!(%host, message, "the service panicked at a message about ECalls; please report this");
     }
 }

@@ -28,9 +28,12 @@ pub(super) static SPEC: Spec = Spec {
     options: &[
         OptionSpec::required(
             "when",
-            "syscall: at the end of the process's next system call; schedule: when a thread of the process leaves its CPU; delay: after at most `delay`",
+            "syscall: at the end of the process's next system call (makes the system calls of all processes slower, so users need a grant); schedule: when a thread of the process leaves its CPU; delay: after at most `delay`",
         ),
-        OptionSpec::optional("delay", "with when=delay: the longest delay, such as 5ms; default 10ms"),
+        OptionSpec::optional(
+            "delay",
+            "with when=delay: the longest delay, such as 5ms; at least 100us, for users 1ms; default 10ms",
+        ),
         OptionSpec::optional("latest", "yes: only the most recent value is delivered"),
     ],
     hooks: &[
@@ -72,8 +75,7 @@ fn something_waits(p: &mut Prologue) -> Result<(), Unsupported> {
     let skip = p.skip;
     p.asm.lddw_map_value(Reg::R2, DOWN, 0);
     p.asm.load(Size::W, Reg::R1, Reg::R2, Down::HEAD as i16);
-    p.asm.lddw_map_value(Reg::R2, super::super::source::STATE, 0);
-    p.asm.load(Size::W, Reg::R2, Reg::R2, state::SERVICE);
+    p.asm.load(Size::W, Reg::R2, Reg::R9, state::SERVICE);
     p.asm.jump_if(Jmp::Eq, Reg::R1, Reg::R2, skip);
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! A service is one short file with one `Spec`: its fields, and the source of each field for each hook. See the guide's
 //! chapter «Writing a service».
 
+use std::time::Duration;
+
 use qfabric_types::format::{Field as Member, Format, Kind, Scalar};
 
 use super::Unsupported;
@@ -80,6 +82,15 @@ impl OptionSpec {
     }
 }
 
+/// The cost of a chain for processes that its events do not concern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HookCost {
+    /// It interrupts a CPU in this period.
+    pub timer: Option<Duration>,
+    /// The kernel takes the slow path of system calls for all threads of the host while it is attached.
+    pub slows_system_calls: bool,
+}
+
 /// Declaration of a service in its file.
 #[derive(Debug)]
 pub(super) struct Spec {
@@ -147,7 +158,8 @@ pub(super) struct Hook {
     pub sides: &'static [Side],
     /// The hook is used only if this returns true for the options.
     pub when: fn(&Options) -> bool,
-    /// Decides early if this is an event at all; jumps to [`Prologue::skip`] if not. r6 to r8 are free.
+    /// Decides early if this is an event at all, without the lock; jumps to [`Prologue::skip`] if not. r6 to r8 are
+    /// free, r9 is the state.
     pub before: Option<Emit>,
     /// Makes the fields whose source is [`Source::Made`]. r7 and r8 are free.
     pub make: Option<Emit>,
@@ -235,6 +247,18 @@ pub(super) fn check(spec: &Spec, btf: &Btf) -> Result<(), Unsupported> {
         sources.map(|source| source.resolve(hook.at, btf).map(drop)).collect::<Result<Vec<_>, _>>()?;
     }
     Ok(())
+}
+
+pub(super) fn cost(spec: &Spec, options: &Options) -> HookCost {
+    let mut cost = HookCost::default();
+    for hook in spec.hooks.iter().filter(|hook| (hook.when)(options)) {
+        match hook.at {
+            At::Timer => cost.timer = Some(options.period()),
+            At::Tracepoint(name) => cost.slows_system_calls |= ["sys_enter", "sys_exit"].contains(&name),
+            At::Packets(_) => {}
+        }
+    }
+    cost
 }
 
 /// True if each of its events concerns a process.

@@ -19,7 +19,7 @@ pub(super) static SPEC: Spec = Spec {
         Field::one("pid", Scalar::I32, "the process that was interrupted; 0: idle"),
     ],
     options: &[
-        OptionSpec::required("period", "time between two events, such as 10ms; at least 100us"),
+        OptionSpec::required("period", "time between two events, such as 10ms; at least 100us, for users 1ms"),
         OptionSpec::optional("cpu", "number of the CPU; default 0"),
     ],
     hooks: &[Hook { at: At::Timer, sources: &[Now, Made, Cpu, Tgid], make: Some(count), ..Hook::NEW }],
