@@ -1,9 +1,10 @@
 //! CPU time of the thread that codes, or shows, pictures: a contract with this host's daemon, whose service follows the
 //! rate of the pictures.
 //!
-//! A policy of the resource managers takes the place of this law when it decides about the contract for the first time, or from
-//! the beginning if the user says so. Source: 000 §5.4, where a manager raises the priority of vic by one step a second while the rate differs
-//! from the wanted one. Departure: the step grows with the error, and service that pictures need is not taken back.
+//! A policy of the resource managers takes the place of this law when it decides about the contract for the first
+//! time, or from the beginning if the user says so. Source: 000 §5.4, where a manager raises the priority of vic by one
+//! step a second while the rate differs from the wanted one. Departure: the step grows with the error, and service that
+//! pictures need is not taken back.
 
 use std::path::PathBuf;
 
