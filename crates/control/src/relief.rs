@@ -50,6 +50,11 @@ impl<K: Ord + Clone> Relief<K> {
         self.sinks.clear();
     }
 
+    /// Forgets all sinks but those that `is_there` says.
+    pub fn retain(&mut self, is_there: impl Fn(&K) -> bool) {
+        self.sinks.retain(|sink, _| is_there(sink));
+    }
+
     pub fn forget(&mut self, sink: &K) {
         self.sinks.remove(sink);
     }

@@ -108,6 +108,20 @@ impl Size {
         self.height
     }
 
+    /// Whether a picture of the other size is neither wider nor higher.
+    pub fn contains(self, other: Size) -> bool {
+        self.width >= other.width && self.height >= other.height
+    }
+
+    /// The size of this width, with the same aspect ratio as this one.
+    ///
+    /// # Errors
+    /// No such size exists.
+    pub fn with_width(self, width: u16) -> Result<Size, InvalidLevel> {
+        let height = u32::from(self.height) * u32::from(width) / u32::from(self.width);
+        Size::new(width, u16::try_from(height & !1).unwrap_or(u16::MAX))
+    }
+
     /// Pixels of a picture.
     pub fn pixels(self) -> usize {
         usize::from(self.width) * usize::from(self.height)
@@ -170,6 +184,11 @@ impl Level {
     /// The size of each picture.
     pub fn size(self) -> Size {
         self.size
+    }
+
+    /// The part of the codec's best quality.
+    pub fn quality_part(self) -> f64 {
+        f64::from(self.quality) / f64::from(self.codec.best_quality())
     }
 
     /// The same size, coded as JPEG, of about the same quality: for receivers that cannot decode the level's codec.

@@ -2,7 +2,8 @@
 //!
 //! A server captures pictures, encodes them at its [`Level`] and submits them as events. Receivers decode and show
 //! them, and report rates and jitter on a second channel once per second. The level (codec, quality, size) changes
-//! between two frames: by one call ([`LevelSwitch::set`]), by an event of that channel, or by a line on standard input.
+//! between two frames: by a policy of the host's daemon, by the ladder of the server ([`LevelLadder`]), by one call
+//! ([`LevelSwitch::set`]), by an event of that channel, or by a line on standard input.
 //!
 //! ```text
 //! camera ─ scale ─ encode ─ submit ══ channel NAME ══ assemble ─ queue ─ decode ─ show
@@ -10,8 +11,8 @@
 //!             └──────────────────── channel NAME.talk ◄────────────────────────────┘
 //! ```
 //!
-//! Rates are in thousandths of a frame per second, times in nanoseconds of `CLOCK_MONOTONIC`. The crate decides nothing
-//! about levels: a policy or a person does. Without its feature `media`, only the formats of the events are built.
+//! Rates are in thousandths of a frame per second, times in nanoseconds of `CLOCK_MONOTONIC`. Without a ladder the crate
+//! decides nothing about levels. Without its feature `media`, only the formats of the events are built.
 //!
 //! Source: 000 §5.2, with the tool *vic*. Departure: H.264 beside H.261, and any size up to 1920x1080.
 #![forbid(unsafe_code)]

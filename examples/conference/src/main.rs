@@ -12,10 +12,10 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use qfabric_conference::wire::{FRAGMENT, Feedback};
 use qfabric_conference::{
-    Codec, Concession, JoinOptions, Level, LevelLadder, LevelSwitch, Report, ServeOptions, Source, Stop, available,
-    join, request_level, serve,
+    Codec, Concession, CpuTime, JoinOptions, Level, LevelLadder, LevelSwitch, Report, ServeOptions, Source, Stop,
+    available, join, request_level, serve,
 };
-use qfabric_types::{Nanos, Share};
+use qfabric_types::{Contract, Nanos, Share};
 
 /// A video conference over channels, whose codec, quality and picture size can change while it runs
 #[derive(Parser)]
@@ -55,6 +55,10 @@ struct Common {
     /// most this share of one CPU, such as 0.8. The daemon needs a mechanism for a fixed service: dispatcher or ext
     #[arg(long, value_name = "SHARE")]
     cpu: Option<Share>,
+    /// Hold a contract, and leave its CPU time and the level to the policies of this host's daemon: `qfabric policy start
+    /// integrated`, `cpu` or `adapt`. --cpu is the limit of the contract then, and --adapt only counts what a level is worth
+    #[arg(long)]
+    by_policy: bool,
     /// End after this many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
@@ -158,6 +162,13 @@ impl Common {
         Ok(codecs)
     }
 
+    fn cpu(&self) -> Option<CpuTime> {
+        match self.by_policy {
+            true => Some(CpuTime::ByPolicy(self.cpu.unwrap_or(Contract::MAX_BANDWIDTH))),
+            false => self.cpu.map(CpuTime::Own),
+        }
+    }
+
     fn period(&self) -> Nanos {
         Nanos::new(1_000_000_000 / self.fps)
     }
@@ -178,7 +189,7 @@ fn serving(options: Serve) -> Result<()> {
         deadline: options.deadline,
         fragment: options.fragment as usize,
         ladder,
-        cpu: common.cpu,
+        cpu: common.cpu(),
         socket: common.socket.clone(),
         stop,
     };
@@ -258,7 +269,7 @@ fn joining(options: Join) -> Result<()> {
         period: common.period(),
         delay: options.delay,
         codecs: common.codecs()?,
-        cpu: common.cpu,
+        cpu: common.cpu(),
         socket: common.socket.clone(),
         stop: common.stop()?,
     };

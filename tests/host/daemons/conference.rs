@@ -1,13 +1,16 @@
 //! The conference between two hosts: frames arrive and are shown, while quality, size and codec change, a codec is
-//! missing, and the server or its daemon is killed and comes back.
+//! missing, policies of the daemon decide, a host floods the server, and the server or its daemon is killed and comes back.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use qfabric_client::channel::{SourceOptions, Submission};
 use serde_json::Value;
 
 use crate::host::{Host, Site, eventually};
@@ -159,4 +162,86 @@ fn the_conference_goes_on_when_the_server_or_its_daemon_was_killed() {
     site.start(0, "");
     client.shows("the daemon is back", 0);
     drop(server);
+}
+
+/// A tenth of the wanted rate is generated, so every step down has to come.
+#[test]
+fn policies_of_the_daemon_decide_the_level_and_the_contract_of_a_server() {
+    let Some(mut site) = Site::new(&[0, 0]) else { return };
+    // It has fixed services.
+    site.start(0, "[mechanism]\nname = 'dispatcher'\nslot = '5ms'");
+    site.start(1, "");
+    site.all_meet();
+    let options = ["--level", "jpeg:90:1280x720", "--fps", "10", "--by-policy", "--cpu", "0.6"];
+    let mut server = Talker::serve(&site[0], &options);
+    let client = Talker::start(&site[1], &["join", "h0"]);
+    client.shows("the first level", 0);
+    let service = |second: &Value| second["service_ns"].as_u64().unwrap();
+    let first = service(&server.until("a contract", |second| service(second) > 0));
+    let (channel, rate) = (["--channel", "video"], ["--rate", "100"]);
+    let ladder = ["--ladder", "quality=90,40,20", "--ladder", "size=1280,640"];
+    let start = |kind, more: &[&str]| {
+        let words = [&["policy", "start", kind][..], &channel, &rate, more].concat();
+        site[0].run(&words).expect(0, &[kind, "video runs"]);
+    };
+    start("cpu", &[]);
+    server.until("a contract of the policy", |second| service(second) != first);
+    start("adapt", &ladder);
+    server.until("the minimum of the policy", |second| second["level"] == "jpeg:20:640x360");
+    site[0].run(&["policy", "why", "video"]).expect(0, &["guarantee", "quality 20, size 640"]);
+    // The policy has told its decision, and has nothing more to tell.
+    server.kill();
+    let again = Talker::serve(&site[0], &options);
+    again.until("the decision in force", |second| second["level"] == "jpeg:20:640x360");
+}
+
+/// Sends feedback of more receivers than the server keeps of all hosts together, again and again.
+struct Flood(Arc<AtomicBool>);
+
+impl Flood {
+    fn start(host: &Host) -> Flood {
+        let (channels, mut talk) = (host.channels(), None);
+        eventually("the channel is known", || {
+            talk = channels.open("video.talk").ok();
+            talk.is_some()
+        });
+        let talk = talk.unwrap();
+        let source = talk.source_subscribe(&SourceOptions::default()).unwrap();
+        let event_type = talk.type_number("feedback").unwrap();
+        let is_over = Arc::<AtomicBool>::default();
+        let ends = is_over.clone();
+        thread::spawn(move || {
+            let _connected = (channels, talk);
+            for receiver in (0..1_200_u32).cycle().take_while(|_| !ends.load(Ordering::Relaxed)) {
+                let mut payload = [0; 56];
+                payload[4..8].copy_from_slice(&receiver.to_le_bytes());
+                if source.submit(&Submission { event_type, payload: &payload, ..Submission::default() }).is_err() {
+                    return; // the daemon has ended
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Flood(is_over)
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn one_host_that_floods_the_server_takes_no_place_of_others() {
+    let Some(site) = Site::started(&[0, 0, 0]) else { return };
+    let server = Talker::serve(&site[0], &["--fps", "5"]);
+    server.until("it serves", |second| second["sent"].as_u64() > Some(0));
+    let of = |second: &Value, host: &str| {
+        second["receivers"].as_object().unwrap().keys().filter(|name| name.starts_with(host)).count()
+    };
+    let _flood = Flood::start(&site[1]);
+    server.until("the places of the host are taken", |second| of(second, "h1/") == 16);
+    let _client = Talker::start(&site[2], &["join", "h0"]);
+    let told = server.until("another host", |second| of(second, "h2/") == 1);
+    assert_eq!(of(&told, "h1/"), 16, "{told}");
 }

@@ -1,5 +1,7 @@
 //! Rates and jitter of a run, from the times at which pictures were shown. Pure.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::RATE;
@@ -61,11 +63,47 @@ pub struct ConferenceRow {
     pub rate_mean: f64,
     /// 99th percentile of the jitter.
     pub jitter_p99_ms: f64,
-    /// Seconds from the begin of the first disturbance until 95 % of the wanted rate were back for 3 s. None: the
-    /// rate was never lower, or never came back.
+    /// The longest recovery of all disturbances, in seconds; 0 if the rate was never lower. None: in one of them the rate did
+    /// not come back.
     pub recovery_s: Option<f64>,
+    /// One for each disturbance, in the order of time.
+    pub recoveries: Vec<Recovery>,
     /// Changes of the level.
     pub quality_changes: u32,
+}
+
+/// What became of the rate in a disturbance.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Recovery {
+    /// `server`, `client`, `link`, or `pictures` for a strain of the whole run.
+    pub strained: &'static str,
+    /// Whether the rate was kept, came back, or did not.
+    pub outcome: Outcome,
+    /// From the begin of the disturbance until 95 % of the wanted rate were back for 3 s, before its end; 0 if the rate was never
+    /// lower. None: it did not come back.
+    pub seconds: Option<f64>,
+}
+
+/// Whether the rate of a disturbance was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The rate was never lower.
+    Kept,
+    /// It was lower, and came back.
+    Recovered,
+    /// It was lower until the end, or came back for less than 3 s.
+    NotRecovered,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.outcome, self.seconds) {
+            (Outcome::Recovered, Some(seconds)) => write!(f, "{} {seconds:.1} s", self.strained),
+            (Outcome::Kept, _) => write!(f, "{} kept", self.strained),
+            (Outcome::Recovered | Outcome::NotRecovered, _) => write!(f, "{} not", self.strained),
+        }
+    }
 }
 
 impl Series {
@@ -100,7 +138,13 @@ impl Series {
     /// The row of the client.
     pub(super) fn row(&self, scene: &Scene, timeline: &Timeline) -> ConferenceRow {
         let total: u32 = self.shown.iter().sum();
-        let disturbed = timeline.disturbances(scene.strain).first().map_or(0.0, |first| first.begin);
+        let disturbed = timeline.disturbances(scene.strain).into_iter();
+        let mut recoveries: Vec<Recovery> =
+            disturbed.map(|one| self.recovery(one.place.name(), one.begin, one.end)).collect();
+        if recoveries.is_empty() {
+            recoveries.push(self.recovery("pictures", 0.0, timeline.seconds()));
+        }
+        let longest = |longest: f64, one: &Recovery| one.seconds.map(|seconds| longest.max(seconds));
         ConferenceRow {
             scenario: scene.name.to_owned(),
             adaptation: scene.adaptation,
@@ -108,7 +152,8 @@ impl Series {
             utility: self.utility(),
             rate_mean: f64::from(total) / self.shown.len().max(1) as f64,
             jitter_p99_ms: self.jitter_p99(),
-            recovery_s: self.recovery(disturbed),
+            recovery_s: recoveries.iter().try_fold(0.0, longest),
+            recoveries,
             quality_changes: self.level_changes,
         }
     }
@@ -130,13 +175,22 @@ impl Series {
         rank.checked_sub(1).and_then(|at| all.get(at)).copied().unwrap_or_default()
     }
 
-    fn recovery(&self, disturbed: f64) -> Option<f64> {
-        let first = disturbed.ceil() as usize;
+    /// Only whole seconds between the begin and the end count: after the end the rate comes back by itself.
+    fn recovery(&self, strained: &'static str, begin: f64, end: f64) -> Recovery {
+        let first = begin.ceil() as usize;
+        let seconds = self.shown.get(first..(end.floor() as usize).min(self.shown.len())).unwrap_or_default();
         let low = |shown: &u32| f64::from(*shown) < RECOVERED * f64::from(RATE);
-        let dropped = first + self.shown.get(first..)?.iter().position(low)?;
+        let Some(dropped) = seconds.iter().position(low) else {
+            return Recovery { strained, outcome: Outcome::Kept, seconds: Some(0.0) };
+        };
         let lasts = |seconds: &[u32]| !seconds.iter().any(low);
-        let back = self.shown[dropped..].windows(LASTING).position(lasts)?;
-        Some((dropped + back) as f64 - disturbed)
+        match seconds[dropped..].windows(LASTING).position(lasts) {
+            Some(back) => {
+                let seconds = Some((first + dropped + back) as f64 - begin);
+                Recovery { strained, outcome: Outcome::Recovered, seconds }
+            }
+            None => Recovery { strained, outcome: Outcome::NotRecovered, seconds: None },
+        }
     }
 }
 
@@ -162,7 +216,8 @@ mod tests {
         let series = Series::new(1_000_000_000, 30.0, &pictures((0..700).map(|number| 50 * number)), &server);
         let row = series.row(&SCENE, &Timeline::of(30.0));
         assert_eq!((row.rate_mean, row.utility), (20.0, 1.0));
-        assert_eq!((row.rate_mean, row.jitter_p99_ms, row.recovery_s, row.quality_changes), (20.0, 0.0, None, 2));
+        assert_eq!((row.rate_mean, row.jitter_p99_ms, row.recovery_s, row.quality_changes), (20.0, 0.0, Some(0.0), 2));
+        assert_eq!(row.recoveries.iter().map(ToString::to_string).collect::<Vec<_>>(), ["server kept", "client kept"]);
         assert_eq!(series.generated, [(1.0, 20.0)]);
     }
 
@@ -177,6 +232,23 @@ mod tests {
         let row = Series::new(0, 42.0, &pictures(times), &[]).row(&SCENE, &Timeline::of(42.0));
         assert!((row.recovery_s.unwrap() - 6.4).abs() < 1e-9, "{row:?}");
         assert_eq!(row.jitter_p99_ms, 150.0);
+    }
+
+    #[test]
+    fn each_disturbance_has_its_own_recovery_which_ends_with_it() {
+        // 42 s: server from 14.6 to 25 s, client from 33 to 40 s.
+        let row = |slow: &dyn Fn(u64) -> bool| {
+            let times = (0..42).flat_map(|second| {
+                let step = if slow(second) { 200 } else { 50 };
+                (0..1_000 / step).map(move |number| 1_000 * second + step * number)
+            });
+            Series::new(0, 42.0, &pictures(times), &[]).row(&SCENE, &Timeline::of(42.0))
+        };
+        let text = |row: &ConferenceRow| row.recoveries.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let client = row(&|second| (34..36).contains(&second));
+        assert_eq!((text(&client).as_str(), client.recovery_s), ("server kept, client 3.0 s", Some(3.0)));
+        let until_the_end = row(&|second| (16..25).contains(&second));
+        assert_eq!((text(&until_the_end).as_str(), until_the_end.recovery_s), ("server not, client kept", None));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 
-pub use measure::{ConferenceRow, Series};
+pub use measure::{ConferenceRow, Outcome, Recovery, Series};
 pub use scenes::Adaptation;
 pub use timeline::{Disturbance, Place, Step, Strain, Timeline};
 
@@ -45,7 +45,8 @@ pub struct ConferenceReport {
     pub rows: Vec<ConferenceRow>,
     /// What the plots show, scenario by scenario.
     pub series: Vec<Series>,
-    scenes: Vec<Scene>,
+    /// Runs that were asked for.
+    planned: usize,
     timeline: Timeline,
     circumstances: String,
 }
@@ -55,7 +56,7 @@ pub fn is_wanted(options: &Options) -> bool {
     options.only.iter().any(|word| word.eq_ignore_ascii_case("conference"))
 }
 
-/// Runs all scenarios. They need root, `taskset`, and the programs `qfabric-conference` and `qfabric-player`.
+/// Runs all scenarios, and writes the report after each: what comes later may fail. They need root, `taskset`, and the programs `qfabric-conference` and `qfabric-player`.
 pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceReport> {
     let _signals = stage::raise_on_signals(&options.stop)?;
     let scenes = Scene::chosen(options);
@@ -70,21 +71,15 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceR
     let mut report = ConferenceReport {
         rows: Vec::new(),
         series: Vec::new(),
-        scenes: Vec::new(),
+        planned: scenes.len(),
         timeline,
         circumstances: format!("{RATE} frames/s, {count} spinning programs, {cpus} CPUs"),
     };
     for scene in scenes {
-        let series = play(options, scene, timeline, count, progress)?;
-        report.rows.push(series.row(&scene, &timeline));
-        report.series.push(series);
-        report.scenes.push(scene);
-    }
-    if let Some(out) = &options.out {
-        report.write_to(out)?;
-    }
-    if let Some(path) = &options.json {
-        write_whole(path, report.summary_json()?.as_bytes())?;
+        let played = play(options, scene, timeline, count, progress);
+        let series = played
+            .inspect_err(|_| progress.note(&format!("the runs before the one that failed:\n{}", report.text())))?;
+        report.add(scene, series, options)?;
     }
     Ok(report)
 }
@@ -121,6 +116,21 @@ fn play(
 }
 
 impl ConferenceReport {
+    /// Adds a run, and writes the report so far.
+    fn add(&mut self, scene: Scene, series: Series, options: &Options) -> Result<()> {
+        self.rows.push(series.row(&scene, &self.timeline));
+        if let Some(out) = &options.out {
+            std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+            write_whole(&out.join("conference.json"), self.summary_json()?.as_bytes())?;
+            self.write_run(out, &scene, &series)?;
+        }
+        if let Some(path) = &options.json {
+            write_whole(path, self.summary_json()?.as_bytes())?;
+        }
+        self.series.push(series);
+        Ok(())
+    }
+
     /// The report as text.
     pub fn text(&self) -> String {
         let mut table = Table::new();
@@ -136,7 +146,7 @@ impl ConferenceReport {
             "level changes",
         ]);
         for row in &self.rows {
-            let recovery = row.recovery_s.map_or("-".into(), |seconds| format!("{seconds:.1} s"));
+            let recovery = row.recoveries.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             table.add_row([
                 row.scenario.clone(),
                 row.adaptation.to_string(),
@@ -155,22 +165,43 @@ impl ConferenceReport {
     pub fn summary_json(&self) -> Result<String> {
         let rows = serde_json::json!({
             "rows": self.rows, "shortened": self.timeline.factor(), "seconds": self.timeline.seconds(),
-            "circumstances": self.circumstances,
+            "circumstances": self.circumstances, "is_complete": self.rows.len() == self.planned,
         });
         Ok(serde_json::to_string_pretty(&rows)? + "\n")
     }
 
-    /// Writes rows, series and plots into a folder.
-    fn write_to(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        write_whole(&folder.join("conference.json"), self.summary_json()?.as_bytes())?;
-        for (scene, series) in self.scenes.iter().zip(&self.series) {
-            let name = scene.file();
-            write_whole(&folder.join(format!("{name}-series.json")), &serde_json::to_vec(series)?)?;
-            let plot = plot::Plot { scene, series, timeline: &self.timeline };
-            plot.png(&folder.join(format!("{name}.png")))?;
-            write_whole(&folder.join(format!("{name}.svg")), plot.svg()?.as_bytes())?;
+    /// Writes the series and the plots of a run into a folder.
+    fn write_run(&self, folder: &Path, scene: &Scene, series: &Series) -> Result<()> {
+        let name = scene.file();
+        write_whole(&folder.join(format!("{name}-series.json")), &serde_json::to_vec(series)?)?;
+        let plot = plot::Plot { scene, series, timeline: &self.timeline };
+        plot.png(&folder.join(format!("{name}.png")))?;
+        write_whole(&folder.join(format!("{name}.svg")), plot.svg()?.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_is_written_before_the_next_one_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, json) = (folder.path().join("out"), folder.path().join("rows.json"));
+        let options = Options { out: Some(out.clone()), json: Some(json.clone()), ..Options::default() };
+        let scenes = Scene::chosen(&options);
+        let (rows, series, timeline) = (Vec::new(), Vec::new(), Timeline::of(42.0));
+        let mut report = ConferenceReport { rows, series, planned: 2, timeline, circumstances: String::new() };
+        for (at, scene) in scenes.into_iter().take(2).enumerate() {
+            report.add(scene, Series { shown: vec![20; 42], ..Series::default() }, &options).unwrap();
+            let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+            assert_eq!(
+                (written["rows"].as_array().unwrap().len(), &written["is_complete"]),
+                (at + 1, &(at == 1).into())
+            );
+            assert_eq!(written["rows"][at]["recoveries"][0]["outcome"], "kept");
+            assert!(out.join(format!("{}-series.json", scene.file())).exists() && out.join("conference.json").exists());
         }
-        Ok(())
+        assert!(report.text().contains("server kept, client kept"), "{}", report.text());
     }
 }

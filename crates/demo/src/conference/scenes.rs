@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::RATE;
 use super::timeline::Strain;
 use crate::Options;
 
@@ -27,7 +28,7 @@ const COSTLY: Levels = Levels {
     ladder: ["quality=95,75,60,45,30,15", "size=1920x1080,1280x720,640x360,320x180", "codec=jpeg,h264"],
 };
 
-/// Most of a CPU that the server, or the client, may reserve.
+/// Most of a CPU that a policy may reserve for the server, or for the client.
 const MOST_CPU: &str = "0.8";
 
 /// What adapts.
@@ -38,9 +39,9 @@ pub enum Adaptation {
     None,
     /// The server's quality, size and codec, by the rate that the client shows.
     Application,
-    /// The CPU time of server and client, by the rates.
+    /// The CPU time of server and client, by the policy `cpu` on both hosts.
     Cpu,
-    /// Both.
+    /// Both, by the policy `integrated` on both hosts.
     Integrated,
 }
 
@@ -101,7 +102,7 @@ impl Scene {
         format!("conference-{}-{}", self.name, self.adaptation)
     }
 
-    /// Additional options of the program that serves.
+    /// Additional options of the program that serves. With a policy, the ladder only counts what a level is worth.
     pub(super) fn server_options(&self) -> Vec<&'static str> {
         let is_adaptive = matches!(self.adaptation, Adaptation::Application | Adaptation::Integrated);
         let ladder = self.levels().ladder.into_iter().filter(|_| is_adaptive).flat_map(|one| ["--adapt", one]);
@@ -110,7 +111,20 @@ impl Scene {
 
     /// Additional options of the program that joins.
     pub(super) fn client_options(&self) -> Vec<&'static str> {
-        if self.reserves() { vec!["--cpu", MOST_CPU] } else { Vec::new() }
+        if self.reserves() { vec!["--by-policy", "--cpu", MOST_CPU] } else { Vec::new() }
+    }
+
+    /// The words behind `qfabric policy start` on both hosts; none: no policy adapts.
+    pub(super) fn policy(&self) -> Option<Vec<String>> {
+        if !self.reserves() {
+            return None;
+        }
+        let rate = RATE.to_string();
+        let fixed = [&self.adaptation.to_string(), "--channel", "video", "--rate", &rate, "--most", MOST_CPU];
+        let has_levels = self.adaptation == Adaptation::Integrated;
+        let ladder = self.levels().ladder.into_iter().filter(|_| has_levels);
+        let ladder = ladder.flat_map(|one| ["--ladder".to_owned(), in_numbers(one)]);
+        Some(fixed.into_iter().map(str::to_owned).chain(ladder).collect())
     }
 
     /// Whether CPU time is reserved.
@@ -119,9 +133,35 @@ impl Scene {
     }
 }
 
+/// Levels of policies are numbers: the width of a size, and the number of a codec in events.
+fn in_numbers(dimension: &str) -> String {
+    let (name, levels) = dimension.split_once('=').unwrap_or((dimension, ""));
+    let number = |level: &str| match (name, level) {
+        ("size", size) => size.split('x').next().unwrap_or(size).to_owned(),
+        (_, "jpeg") => "0".to_owned(),
+        (_, "h261") => "1".to_owned(),
+        (_, "h264") => "2".to_owned(),
+        _ => level.to_owned(),
+    };
+    format!("{name}={}", levels.split(',').map(number).collect::<Vec<_>>().join(","))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn policies_decide_where_cpu_time_is_reserved_with_the_ladder_in_numbers() {
+        let narrow = |adaptation| Scene { name: "e", adaptation, strain: Strain::NarrowLink }.policy();
+        let words = narrow(Adaptation::Integrated).unwrap().join(" ");
+        assert_eq!(
+            words,
+            "integrated --channel video --rate 20 --most 0.8 --ladder quality=15,12,9,6,3,1 --ladder size=352,176 \
+             --ladder codec=1,2"
+        );
+        assert_eq!(narrow(Adaptation::Cpu).unwrap().join(" "), "cpu --channel video --rate 20 --most 0.8");
+        assert_eq!((narrow(Adaptation::None), narrow(Adaptation::Application)), (None, None));
+    }
 
     #[test]
     fn a_letter_of_only_chooses_a_scenario() {

@@ -64,16 +64,30 @@ impl Site {
         self.folder(host).join("qfabric.sock")
     }
 
+    fn terminal(&self, words: &[&str]) -> Result<()> {
+        let output = Command::new(&self.qfabric).args(words).current_dir(&self.folder.0).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`qfabric {}` failed: {}", words.join(" "), said.trim());
+        Ok(())
+    }
+
+    /// Starts the scenario's policy on both hosts. It looks at the pressure on their processors.
+    fn start_policies(&self, scene: &Scene) -> Result<()> {
+        let Some(policy) = scene.policy() else { return Ok(()) };
+        let policy: Vec<&str> = policy.iter().map(String::as_str).collect();
+        for host in [SERVER, CLIENT] {
+            let socket = self.socket(host);
+            let socket = ["--socket", &*socket.to_string_lossy()];
+            self.terminal(&[&["monitor", "set", "cpu.pressure"][..], &socket].concat())?;
+            self.terminal(&[&["policy", "start"][..], &policy, &socket].concat())?;
+        }
+        Ok(())
+    }
+
     /// As a user does it at the terminal.
     fn certify(&self) -> Result<()> {
-        let terminal = |words: &[&str]| -> Result<()> {
-            let output = Command::new(&self.qfabric).args(words).current_dir(&self.folder.0).output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "`qfabric {}` failed: {}", words.join(" "), said.trim());
-            Ok(())
-        };
-        terminal(&["channel", "init-ca", "authority", "--realm", "demo"])?;
-        terminal(&["channel", "issue", NAMES[0], NAMES[1], "--ca", "authority", "--out", "issued"])?;
+        self.terminal(&["channel", "init-ca", "authority", "--realm", "demo"])?;
+        self.terminal(&["channel", "issue", NAMES[0], NAMES[1], "--ca", "authority", "--out", "issued"])?;
         for host in [SERVER, CLIENT] {
             fs::create_dir_all(self.folder(host))?;
             fs::rename(self.folder.0.join("issued").join(NAMES[host]), self.folder(host).join("tls"))?;
@@ -149,7 +163,7 @@ impl Site {
         last.collect::<Vec<_>>().join("; ")
     }
 
-    /// Starts the conference and waits until the client shows pictures.
+    /// Starts the conference, waits until the client shows pictures, and starts the policies.
     pub(super) fn talk(mut self, scene: &Scene, rate: u32, stop: &Stop) -> Result<Talk> {
         let rate = rate.to_string();
         let program = |host: usize, words: &[&str]| -> Result<ChildGuard> {
@@ -176,6 +190,7 @@ impl Site {
             text.lines().last().is_some_and(|line| line.contains("\"shown\":") && !line.contains("\"shown\":0,"))
         };
         self.wait(stop, "the client shows no picture", shows)?;
+        self.start_policies(scene)?;
         Ok(Talk { programs: [client, server], site: self })
     }
 }

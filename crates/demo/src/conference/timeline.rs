@@ -37,6 +37,17 @@ pub enum Place {
     Link,
 }
 
+impl Place {
+    /// In a report.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Place::Server => "server",
+            Place::Client => "client",
+            Place::Link => "link",
+        }
+    }
+}
+
 /// A time in which something is strained, in seconds since the begin of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {

@@ -9,9 +9,12 @@ use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::Ladder;
 use qfabric_client::ladder::{Dimension, Terms};
 use qfabric_client::relief::Relief;
-use qfabric_types::Instant;
+use qfabric_types::{Instant, Nanos};
 
 use crate::{Codec, Level, Size};
+
+/// A level that is not the ladder's stays for this time; then the ladder's is set again. Anyone may send levels.
+const FOREIGN: Nanos = Nanos::from_millis(30_000);
 
 /// What a server may give up, with its values from the best to the minimum.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub struct LevelLadder {
     /// The delays at the receivers, which show that a limit has ended.
     relief: Relief<String>,
     levels: Vec<Level>,
+    /// Since when a level is in force that is not the ladder's.
+    foreign: Option<Instant>,
 }
 
 impl LevelLadder {
@@ -99,7 +104,7 @@ impl LevelLadder {
         };
         let levels = (0..=ladder.lowest()).map(level).collect::<Result<_>>()?;
         let relief = Relief::new(ladder.terms().period());
-        Ok(LevelLadder { ladder, relief, levels })
+        Ok(LevelLadder { ladder, relief, levels, foreign: None })
     }
 
     /// The present level.
@@ -107,9 +112,18 @@ impl LevelLadder {
         self.levels[self.ladder.rung()]
     }
 
-    /// What the present level is worth: 1 at the best rung, a half at the minimum, as `policy why` counts it.
-    pub fn worth(&self) -> f64 {
-        1.0 - self.ladder.rung() as f64 / (2.0 * self.ladder.lowest().max(1) as f64)
+    /// What a level is worth: 1 at the best rung, a half at the minimum, as `policy why` counts it. Any other level has the worth
+    /// of the best rung whose quality and size are not above its own; below the minimum, 0.
+    pub fn worth(&self, level: Level) -> f64 {
+        let is_rung = |rung: &Level| *rung == level || rung.as_jpeg() == level;
+        let reaches = |rung: &Level| level.quality_part() >= rung.quality_part() && level.size().contains(rung.size());
+        let rung = self.levels.iter().position(is_rung).or_else(|| self.levels.iter().position(reaches));
+        rung.map_or(0.0, |rung| 1.0 - rung as f64 / (2.0 * self.ladder.lowest().max(1) as f64))
+    }
+
+    /// Forgets the receivers that have left.
+    pub fn retain_receivers(&mut self, is_here: impl Fn(&str) -> bool) {
+        self.relief.retain(|receiver| is_here(receiver));
     }
 
     /// The least delay of a picture to a receiver in the last second, in nanoseconds, with any constant error.
@@ -117,14 +131,24 @@ impl LevelLadder {
         self.relief.on_delay(&receiver.to_owned(), delay_ns as f64, now);
     }
 
-    /// The rate of the last second, in pictures per second. Returns another level, if there is one.
-    pub fn on_rate(&mut self, achieved: f64, now: Instant) -> Option<Level> {
+    /// The rate of the last second, in pictures per second, and the level in force. Returns the level to set, if it has to be set:
+    /// after a step, or if the level in force has not been the ladder's for 30 s.
+    pub fn on_rate(&mut self, achieved: f64, in_force: Level, now: Instant) -> Option<Level> {
         if self.relief.is_there(now) {
             self.ladder.relieve(now);
         }
-        self.ladder.on_rate(achieved, now)?;
-        self.relief.reset();
-        Some(self.level())
+        if in_force == self.level() {
+            self.foreign = None;
+        }
+        let is_over = |since: Instant| now.since(since) >= FOREIGN;
+        let is_foreign = in_force != self.level() && is_over(*self.foreign.get_or_insert(now));
+        let has_moved = self.ladder.on_rate(achieved, now).is_some();
+        if has_moved || is_foreign {
+            self.foreign = None;
+            self.relief.reset();
+            return Some(self.level());
+        }
+        None
     }
 }
 
@@ -145,7 +169,12 @@ fn conceded(first: Level, concessions: &[Concession], numbers: &[i64]) -> Result
         _ => None,
     });
     let is_own = !concessions.iter().any(|one| matches!(one, Concession::Quality(_)));
-    let best = u32::from(named.filter(|_| !is_own).unwrap_or(first.codec()).best_quality());
+    scaled(quality, named.filter(|_| !is_own).unwrap_or(first.codec()), codec, size)
+}
+
+/// A level of `codec` with the same part of its best quality as `quality` is of the best one of `scale`.
+pub(super) fn scaled(quality: u8, scale: Codec, codec: Codec, size: Size) -> Result<Level> {
+    let best = u32::from(scale.best_quality());
     let scaled = (u32::from(quality) * u32::from(codec.best_quality())).div_ceil(best);
     Ok(Level::new(codec, u8::try_from(scaled).unwrap_or(u8::MAX), size)?)
 }
@@ -153,7 +182,6 @@ fn conceded(first: Level, concessions: &[Concession], numbers: &[i64]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::Nanos;
 
     fn ladder(texts: &[&str]) -> Result<LevelLadder> {
         let all: Vec<Concession> = texts.iter().map(|text| text.parse()).collect::<Result<_>>()?;
@@ -163,12 +191,12 @@ mod tests {
     #[test]
     fn quality_then_size_then_codec_are_given_up_and_come_back() {
         let mut ladder = ladder(&["quality=95,19", "size=352x288,176x144", "codec=jpeg,h264"]).unwrap();
-        assert_eq!((ladder.level().to_string().as_str(), ladder.worth()), ("jpeg:95:352x288", 1.0));
+        assert_eq!((ladder.level().to_string().as_str(), ladder.worth(ladder.level())), ("jpeg:95:352x288", 1.0));
         let at = |second: u64| Instant::ZERO + Nanos::from_millis(1_000 * second);
         let mut seen: Vec<String> = Vec::new();
         for second in 0..400 {
             let rate = if second < 40 { 16.0 } else { 20.0 };
-            seen.extend(ladder.on_rate(rate, at(second)).map(|level| level.to_string()));
+            seen.extend(ladder.on_rate(rate, ladder.level(), at(second)).map(|level| level.to_string()));
         }
         let (down, up) = seen.split_at(3);
         assert_eq!(down, ["jpeg:19:352x288", "jpeg:19:176x144", "h264:6:176x144"]);
@@ -181,16 +209,40 @@ mod tests {
         let at = |second: u64| Instant::ZERO + Nanos::from_millis(1_000 * second);
         let mut back = None;
         for second in 0..250 {
-            let (is_narrow, is_best) = (second < 150, ladder.worth() == 1.0);
+            let worth = ladder.worth(ladder.level());
+            let (is_narrow, is_best) = (second < 150, worth == 1.0);
             ladder.on_delay("h/1", if is_narrow { 45_000_000 } else { 9_000_000 }, at(second));
-            let rate = if is_narrow && ladder.worth() > 0.6 { 15.0 } else { 20.0 };
-            let best = ladder.on_rate(rate, at(second)).filter(|_| !is_narrow && !is_best && ladder.worth() == 1.0);
+            let rate = if is_narrow && worth > 0.6 { 15.0 } else { 20.0 };
+            let level = ladder.on_rate(rate, ladder.level(), at(second));
+            let best = level.filter(|level| !is_narrow && !is_best && ladder.worth(*level) == 1.0);
             back = back.or(best.map(|_| second));
         }
         assert!(
             back.is_some_and(|second| second <= 180),
             "the best level is back at second {back:?}, not 30 s after 150"
         );
+    }
+
+    #[test]
+    fn a_level_of_somebody_else_counts_as_it_is_and_stays_for_30_seconds() {
+        let mut ladder = ladder(&["quality=95,75,50", "size=640x480,352x288"]).unwrap();
+        let at = |second: u64| Instant::ZERO + Nanos::from_millis(1_000 * second);
+        let foreign: Level = "jpeg:1:176x144".parse().unwrap();
+        let set: Vec<_> =
+            (0..40).filter_map(|second| Some((second, ladder.on_rate(20.0, foreign, at(second))?))).collect();
+        assert_eq!(set[0], (30, "jpeg:95:640x480".parse().unwrap()));
+        let worth = |level: &str| ladder.worth(level.parse().unwrap());
+        assert_eq!((worth("jpeg:50:352x288"), worth("jpeg:1:176x144")), (0.5, 0.0), "below the minimum");
+        assert_eq!((worth("jpeg:94:1280x720"), worth("h264:30:640x480")), (1.0 - 1.0 / 6.0, 1.0));
+        assert_eq!(ladder.on_rate(20.0, ladder.level(), at(70)), None, "the level in force is the ladder's");
+    }
+
+    #[test]
+    fn jpeg_instead_of_a_rung_has_the_worth_of_the_rung() {
+        let all = ["quality=30,15,1".parse().unwrap()];
+        let ladder = LevelLadder::new("h261:30:352x288".parse().unwrap(), &all, 20.0).unwrap();
+        let worth = |level: &str| ladder.worth(level.parse::<Level>().unwrap().as_jpeg());
+        assert_eq!(["h261:30:352x288", "h261:15:352x288", "h261:1:352x288"].map(worth), [1.0, 0.75, 0.5]);
     }
 
     #[test]

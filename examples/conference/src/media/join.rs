@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use qfabric_client::channel::{Channels, Event, Notice, Registration, SinkOptions, Source, SourceOptions, Submission};
-use qfabric_client::clock::{now, sleep_until};
-use qfabric_types::{Instant, Nanos, Share};
+use qfabric_client::clock::{now, sleep_until, thread_cpu};
+use qfabric_types::{Instant, Nanos};
 use serde::Serialize;
 
 use super::codec::{CodecProblem, Decoder};
 use super::meter::Meter;
 use super::playout::Playout;
 use super::retry::{Ended, Rooms, Stop, event_type};
-use super::service::Service;
+use super::service::{CpuTime, Service, is_amount};
 use crate::wire::{Feedback, FrameHeader};
 use crate::{Assembler, Codec, Frame};
 
@@ -26,6 +26,8 @@ const SECOND: Nanos = Nanos::from_millis(1_000);
 /// Pictures that wait for the decoder, at least and at most; a further one replaces the oldest. As many as come in twice
 /// the delay, and some.
 const QUEUE: (usize, usize) = (8, 64);
+/// Bytes of the pictures that wait; the oldest are dropped. These are four pictures of the largest length.
+const QUEUE_BYTES: usize = 16 << 20;
 /// How often the receiver looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 /// Pictures of another run of a server are taken after this silence.
@@ -44,8 +46,8 @@ pub struct JoinOptions {
     pub delay: Nanos,
     /// Codecs that are decoded; pictures of others are reported as missing.
     pub codecs: Vec<Codec>,
-    /// The most CPU time that is reserved for the thread that decodes and shows; none: nothing is reserved.
-    pub cpu: Option<Share>,
+    /// CPU time that is reserved for the thread that decodes and shows; none: nothing is reserved.
+    pub cpu: Option<CpuTime>,
     /// The daemon's socket; none: the usual places.
     pub socket: Option<PathBuf>,
     /// Ends the receiver.
@@ -73,8 +75,7 @@ pub fn join(options: &JoinOptions, log: Option<&mut (dyn Write + Send)>, report:
     let shared = Shared::new(options);
     thread::scope(|scope| {
         let player = scope.spawn(|| Player::new(options, &shared, log).run());
-        let mut receiver =
-            Receiver { options, shared: &shared, assembler: Assembler::default(), current: None, bad: 0 };
+        let mut receiver = Receiver::new(options, &shared);
         let done = options.stop.retry(|| receiver.session(report, || player.is_finished()));
         shared.is_over.store(true, Ordering::Relaxed);
         shared.arrived.notify_all();
@@ -87,7 +88,7 @@ pub fn join(options: &JoinOptions, log: Option<&mut (dyn Write + Send)>, report:
 struct Shared {
     /// Limit of the queue.
     most: usize,
-    queue: Mutex<VecDeque<(Frame, Instant)>>,
+    queue: Mutex<Queue>,
     arrived: Condvar,
     meter: Mutex<Meter>,
     /// Sum of [`Codec::bit`].
@@ -96,7 +97,35 @@ struct Shared {
     /// The part of the rate of arrivals, 0 to 1, whose pictures were not shown in the last second; the player takes it.
     missing_rate: Mutex<Option<f64>>,
     service_ns: AtomicU64,
+    /// CPU time of the player.
+    cpu_ns: AtomicU64,
+    /// A policy has decided about the contract.
+    is_by_policy: AtomicBool,
     is_over: AtomicBool,
+}
+
+/// Pictures that wait for the decoder.
+#[derive(Debug, Default)]
+struct Queue {
+    pictures: VecDeque<(Frame, Instant)>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Drops the oldest pictures until there are at most `most`, of at most [`QUEUE_BYTES`].
+    fn put(&mut self, frame: Frame, now: Instant, most: usize) {
+        self.bytes += frame.data.len();
+        self.pictures.push_back((frame, now));
+        while self.pictures.len() > most || self.bytes > QUEUE_BYTES {
+            self.take();
+        }
+    }
+
+    fn take(&mut self) -> Option<(Frame, Instant)> {
+        let picture = self.pictures.pop_front()?;
+        self.bytes -= picture.0.data.len();
+        Some(picture)
+    }
 }
 
 impl Shared {
@@ -111,6 +140,8 @@ impl Shared {
             wants_key: AtomicBool::new(false),
             missing_rate: Mutex::default(),
             service_ns: AtomicU64::new(0),
+            cpu_ns: AtomicU64::new(0),
+            is_by_policy: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -121,15 +152,15 @@ impl Shared {
 
     fn put(&self, frame: Frame, now: Instant) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.len() == self.most {
-            queue.pop_front();
-        }
-        queue.push_back((frame, now));
+        queue.put(frame, now, self.most);
         self.arrived.notify_all();
     }
 
     /// Moves the service once per second.
     fn reserve(&self, service: &mut Service) {
+        if self.is_by_policy.load(Ordering::Relaxed) {
+            service.leave_to_policy();
+        }
         let missing = self.missing_rate.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(missing) = missing {
             service.on_second(missing);
@@ -140,8 +171,8 @@ impl Shared {
     /// The oldest picture. None: none for a while.
     fn take(&self) -> Option<(Frame, Instant)> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.arrived.wait_timeout_while(queue, LOOK, |queue| queue.is_empty());
-        waited.unwrap_or_else(PoisonError::into_inner).0.pop_front()
+        let waited = self.arrived.wait_timeout_while(queue, LOOK, |queue| queue.pictures.is_empty());
+        waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 }
 
@@ -154,26 +185,35 @@ struct Receiver<'a> {
     current: Option<(u32, Instant)>,
     /// Events that were no parts of pictures.
     bad: u64,
+    /// The time of the last report, and the player's CPU time then.
+    told: Instant,
+    cpu_ns: u64,
 }
 
-impl Receiver<'_> {
+impl<'a> Receiver<'a> {
+    fn new(options: &'a JoinOptions, shared: &'a Shared) -> Receiver<'a> {
+        let (assembler, cpu_ns) = (Assembler::default(), shared.cpu_ns.load(Ordering::Relaxed));
+        Receiver { options, shared, assembler, current: None, bad: 0, told: now(), cpu_ns }
+    }
+
     fn session(&mut self, report: &dyn Fn(&JoinReport), is_over: impl Fn() -> bool) -> Result<()> {
         let options = self.options;
         let rooms = Rooms::enter(options.socket.as_ref(), &options.channel)?;
         let rate = (1_000_000_000 / options.period.get().max(1)) as i64;
-        let registration = rooms.channels.register("conference", &options.channel, &[("frame_rate", 1, rate)])?;
-        let application = Some("conference".to_owned());
+        let application = Some("receiver".to_owned());
         let mut sink = rooms.frames.sink(&SinkOptions { application, ..SinkOptions::default() })?;
+        // The number distinguishes the receivers of a host, so their reports do not overwrite each other.
+        let name = format!("receiver-{}", sink.number());
+        let registration = rooms.channels.register(&name, &options.channel, &[("frame_rate", 1, rate)])?;
         let source = rooms.talk.source_subscribe(&SourceOptions::default())?;
         let (kind, receiver) = (event_type(&rooms.talk, "feedback")?, sink.number());
         let back = Back { source, kind, receiver, registration, channels: &rooms.channels };
-        let mut told = now();
         while !options.stop.is_set() && !is_over() {
             if let Some(received) = sink.next(LOOK)? {
                 self.take(&received.event());
             }
-            if now() >= told + SECOND {
-                told = now();
+            if now() >= self.told + SECOND {
+                let told = now();
                 let service_ns = self.shared.service_ns.load(Ordering::Relaxed);
                 report(&JoinReport { at_ns: told.get(), service_ns, feedback: self.tell(&back, told)? });
             }
@@ -206,12 +246,8 @@ impl Receiver<'_> {
         }
     }
 
-    fn tell(&self, back: &Back<'_>, now: Instant) -> Result<Feedback> {
-        while let Some(notice) = back.channels.next_notice()? {
-            if let Notice::SourceEnded { why, .. } | Notice::SinkEnded { why, .. } = notice {
-                return Err(Ended(why).into());
-            }
-        }
+    fn tell(&mut self, back: &Back<'_>, now: Instant) -> Result<Feedback> {
+        self.notice(back.channels)?;
         let feedback = {
             let mut meter = self.shared.meter();
             let rates = meter.read(now);
@@ -227,8 +263,29 @@ impl Receiver<'_> {
         let expected = f64::from(feedback.arrived).min(1e12 / self.options.period.as_f64());
         let missing = if expected > 0.0 { 1.0 - f64::from(feedback.shown) / expected } else { 0.0 };
         *self.shared.missing_rate.lock().unwrap_or_else(PoisonError::into_inner) = Some(missing);
-        back.send(&feedback)?;
+        back.send(&feedback, self.used(now))?;
         Ok(feedback)
+    }
+
+    fn notice(&self, channels: &Channels) -> Result<()> {
+        while let Some(notice) = channels.next_notice()? {
+            match notice {
+                Notice::SourceEnded { why, .. } | Notice::SinkEnded { why, .. } => return Err(Ended(why).into()),
+                Notice::Decided { attribute, .. } if is_amount(&attribute) => {
+                    self.shared.is_by_policy.store(true, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU time that the player has used since the last call, in millionths of a CPU.
+    fn used(&mut self, now: Instant) -> i64 {
+        let cpu_ns = self.shared.cpu_ns.load(Ordering::Relaxed);
+        let used = u128::from(cpu_ns - self.cpu_ns) * 1_000_000 / u128::from(now.since(self.told).get().max(1));
+        (self.cpu_ns, self.told) = (cpu_ns, now);
+        used as i64
     }
 }
 
@@ -242,7 +299,9 @@ struct Back<'a> {
 }
 
 impl Back<'_> {
-    fn send(&self, feedback: &Feedback) -> Result<()> {
+    /// `used`: CPU time in millionths of a CPU.
+    fn send(&self, feedback: &Feedback, used: i64) -> Result<()> {
+        self.registration.report("app.cpu", used)?;
         for (attribute, value) in [
             ("app.arrived_milli", feedback.arrived),
             ("app.decoded_milli", feedback.decoded),
@@ -274,8 +333,9 @@ impl<'a, 'l> Player<'a, 'l> {
 
     fn run(&mut self) -> Result<()> {
         let options = self.options;
-        let mut service = options.cpu.map(|most| Service::start(options.socket.as_ref(), options.period, most));
+        let mut service = options.cpu.map(|cpu| Service::start(options.socket.as_ref(), options.period, cpu));
         while !self.shared.is_over.load(Ordering::Relaxed) {
+            self.shared.cpu_ns.store(thread_cpu().get(), Ordering::Relaxed);
             if let Some(service) = &mut service {
                 self.shared.reserve(service);
             }
@@ -350,5 +410,28 @@ impl<'a, 'l> Player<'a, 'l> {
                 self.shared.wants_key.store(header.setting.codec().refers_back(), Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::MAX_FRAME;
+
+    #[test]
+    fn pictures_that_wait_are_bounded_by_number_and_by_bytes() {
+        let setting = "jpeg:50:small".parse().unwrap();
+        let (stream, sent, part, parts, key, level, generated) = (1, 0, 0, 1, true, 0, Instant::ZERO);
+        let frame = |number: u32, bytes: usize| {
+            let header =
+                FrameHeader { stream, number, sent, bytes: bytes as u32, part, parts, setting, key, level, generated };
+            Frame { header, data: vec![0; bytes] }
+        };
+        let mut queue = Queue::default();
+        (0..20).for_each(|number| queue.put(frame(number, MAX_FRAME), Instant::ZERO, 64));
+        assert_eq!((queue.pictures.len(), queue.bytes), (QUEUE_BYTES / MAX_FRAME, QUEUE_BYTES));
+        assert_eq!(queue.take().unwrap().0.header.number, 16, "the oldest were dropped");
+        (20..90).for_each(|number| queue.put(frame(number, 10), Instant::ZERO, 64));
+        assert_eq!((queue.pictures.len(), queue.bytes), (64, 640));
     }
 }

@@ -3,6 +3,7 @@
 mod adapt;
 mod camera;
 mod codec;
+mod decided;
 mod join;
 mod meter;
 mod picture;
@@ -21,4 +22,5 @@ pub use meter::{Meter, Rates};
 pub use picture::{Picture, Scaler};
 pub use retry::Stop;
 pub use serve::{Report, ServeOptions, request_level, serve};
+pub use service::CpuTime;
 pub use switch::LevelSwitch;

@@ -17,8 +17,11 @@ use crate::{Codec, Level};
 const SILENCE: Nanos = Nanos::from_millis(5_000);
 /// Feedback that is older does not count for the rate.
 const FRESH: Nanos = Nanos::from_millis(3_000);
-/// Receivers that are kept; feedback of further ones is ignored.
+/// Receivers that are kept, in total and of one host; feedback of further ones is ignored. One host cannot take the place of others.
 const MOST: usize = 1_000;
+const MOST_OF_HOST: usize = 16;
+/// Least time between two pictures that receivers ask for: each costs much, and all receivers can use it.
+const KEY: Nanos = Nanos::from_millis(1_000);
 /// How often the listener looks whether it should end.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -43,8 +46,9 @@ impl Receivers {
 
     fn keep(&self, host: &str, feedback: Feedback, now: Instant) {
         let mut all = self.all();
-        let key = (host.to_owned(), feedback.receiver);
-        if all.len() < MOST || all.contains_key(&key) {
+        let (host, key) = (host.to_owned(), (host.to_owned(), feedback.receiver));
+        let of_host = all.range((host.clone(), 0)..=(host, u32::MAX)).count();
+        if all.contains_key(&key) || of_host < MOST_OF_HOST && all.len() < MOST {
             let begun = all.get(&key).is_some_and(|before| before.begun || before.feedback.shown > 0);
             all.insert(key, Receiver { at: now, feedback, delay: feedback.least_delay_ns, begun });
         }
@@ -111,28 +115,36 @@ impl Receivers {
 
 /// Reads the channel NAME.talk.
 pub(super) struct Listener<'a> {
-    pub switch: &'a LevelSwitch,
-    pub receivers: &'a Receivers,
+    switch: &'a LevelSwitch,
+    receivers: &'a Receivers,
     /// Numbers of the events `feedback` and `level`.
-    pub kinds: [u16; 2],
+    kinds: [u16; 2],
+    /// When a picture that can be decoded by itself was last asked for.
+    key: Option<Instant>,
+    /// Events that were refused.
+    refused: u64,
 }
 
-impl Listener<'_> {
-    pub(super) fn listen(&self, mut sink: Sink, is_over: impl Fn() -> bool) -> Result<()> {
+impl<'a> Listener<'a> {
+    pub(super) fn new(switch: &'a LevelSwitch, receivers: &'a Receivers, kinds: [u16; 2]) -> Listener<'a> {
+        Listener { switch, receivers, kinds, key: None, refused: 0 }
+    }
+
+    /// The server looks at the receivers once per second: [`Receivers::look_for`].
+    pub(super) fn listen(mut self, mut sink: Sink, is_over: impl Fn() -> bool) -> Result<()> {
         while !is_over() {
             if let Some(received) = sink.next(LOOK)? {
                 self.take(&received.event());
             }
-            self.receivers.look_for(self.switch, now());
         }
         Ok(())
     }
 
-    fn take(&self, event: &Event<'_>) {
+    fn take(&mut self, event: &Event<'_>) {
         let [feedback, level] = self.kinds;
         let host: String = event.host.chars().take(64).collect();
         let refused = if event.event_type == feedback {
-            Feedback::parse(event.payload).map(|feedback| self.heard(&host, feedback)).map_err(Into::into)
+            Feedback::parse(event.payload).map(|feedback| self.heard(&host, feedback, now())).map_err(Into::into)
         } else if event.event_type == level {
             let set = Level::parse(event.payload).map_err(Into::into).and_then(|level| self.switch.set(level));
             set.map(drop)
@@ -140,15 +152,21 @@ impl Listener<'_> {
             Ok(())
         };
         if let Err(error) = refused {
-            eprintln!("qfabric-conference: an event of host {host} was refused: {error:#}");
+            self.refused += 1;
+            if self.refused.is_power_of_two() {
+                let count = self.refused;
+                eprintln!("qfabric-conference: {count} events were refused, the last one of host {host}: {error:#}");
+            }
         }
     }
 
-    fn heard(&self, host: &str, feedback: Feedback) {
-        if feedback.want_key {
+    /// A receiver whose wish comes too soon after another one asks again with its next feedback.
+    fn heard(&mut self, host: &str, feedback: Feedback, now: Instant) {
+        if feedback.want_key && self.key.is_none_or(|last| now.since(last) >= KEY) {
+            self.key = Some(now);
             self.switch.want_key();
         }
-        self.receivers.keep(host, feedback, now());
+        self.receivers.keep(host, feedback, now);
     }
 }
 
@@ -191,14 +209,31 @@ mod tests {
     #[test]
     fn receivers_are_bounded_and_forgotten_when_they_are_silent() {
         let (receivers, at) = (Receivers::default(), |ms| Instant::ZERO + Nanos::from_millis(ms));
-        for receiver in 0..2 * MOST as u32 {
-            receivers.keep("h", Feedback { receiver, missing: Codec::H264.bit(), ..Feedback::default() }, at(0));
+        for (host, receiver) in (0..2 * MOST as u32).map(|number| (format!("h{}", number % 100), number)) {
+            receivers.keep(&host, Feedback { receiver, missing: Codec::H264.bit(), ..Feedback::default() }, at(0));
         }
         assert_eq!((receivers.look(at(1_000)).len(), receivers.missing()), (MOST, Codec::H264.bit()));
-        receivers.keep("h", Feedback::default(), at(4_000));
+        receivers.keep("h0", Feedback::default(), at(4_000));
         assert_eq!(
             (receivers.look(at(6_000)).into_keys().collect::<Vec<_>>(), receivers.missing()),
-            (vec!["h/0".into()], 0)
+            (vec!["h0/0".into()], 0)
         );
+    }
+
+    #[test]
+    fn one_host_takes_no_place_of_others_and_forces_one_picture_a_second() {
+        let switch = LevelSwitch::new("h264:15:352x288".parse().unwrap(), &Codec::ALL).unwrap();
+        let (receivers, at) = (Receivers::default(), |ms| Instant::ZERO + Nanos::from_millis(ms));
+        let mut listener = Listener::new(&switch, &receivers, [0, 1]);
+        let flood = Feedback { want_key: true, ..Feedback::default() };
+        (0..2_000).for_each(|receiver| listener.heard("flood", Feedback { receiver, ..flood }, at(0)));
+        listener.heard("honest", Feedback::default(), at(0));
+        let kept = receivers.look(at(0));
+        assert_eq!((kept.len(), kept.contains_key("honest/0")), (MOST_OF_HOST + 1, true));
+        assert!(switch.take().key);
+        listener.heard("flood", flood, at(999));
+        assert!(!switch.take().key, "the next one comes a second later");
+        listener.heard("flood", flood, at(1_000));
+        assert!(switch.take().key);
     }
 }

@@ -9,19 +9,20 @@ use std::thread;
 
 use anyhow::Result;
 use qfabric_client::channel::{
-    Channels, Notice, Registration, SinkOptions, Source as EventSource, SourceOptions, Submission,
+    Channels, Notice, Registration, Resource, SinkOptions, Source as EventSource, SourceOptions, Submission,
 };
-use qfabric_client::clock::{now, sleep_until};
-use qfabric_types::{Instant, Nanos, Share};
+use qfabric_client::clock::{now, sleep_until, thread_cpu};
+use qfabric_types::{Instant, Nanos};
 use serde::Serialize;
 
 use super::adapt::LevelLadder;
 use super::camera::{Camera, Source};
 use super::codec::{CodecProblem, CodedPicture, Encoder};
+use super::decided::DecidedLevel;
 use super::picture::Scaler;
 use super::receivers::{Listener, Receivers};
 use super::retry::{Ended, Rooms, Stop, client, event_type};
-use super::service::Service;
+use super::service::{CpuTime, Service, is_amount};
 use super::switch::LevelSwitch;
 use crate::wire::{Feedback, FrameHeader};
 use crate::{Codec, Level, wire};
@@ -41,14 +42,22 @@ pub struct ServeOptions {
     pub deadline: Nanos,
     /// Largest length of the data of one event ([`wire::FRAGMENT`]).
     pub fragment: usize,
-    /// Chooses the level by the rate at the median receiver. None: nobody but others does.
+    /// Chooses the level by the rate at the median receiver; with [`CpuTime::ByPolicy`] it only counts what a level is worth.
+    /// None: the policies of this host's daemon may choose.
     pub ladder: Option<LevelLadder>,
-    /// The most CPU time that is reserved for the thread that codes; none: nothing is reserved.
-    pub cpu: Option<Share>,
+    /// CPU time that is reserved for the thread that codes; none: nothing is reserved.
+    pub cpu: Option<CpuTime>,
     /// The daemon's socket; none: the usual places.
     pub socket: Option<PathBuf>,
     /// Ends the server.
     pub stop: Stop,
+}
+
+impl ServeOptions {
+    /// Whether the ladder here decides, and no policy.
+    fn decides_level(&self) -> bool {
+        self.ladder.is_some() && !matches!(self.cpu, Some(CpuTime::ByPolicy(_)))
+    }
 }
 
 /// The server's last second. Rates in thousandths of a frame per second.
@@ -66,7 +75,7 @@ pub struct Report {
     pub level: String,
     /// How often the level has changed.
     pub level_changes: u32,
-    /// What the level is worth: [`LevelLadder::worth`]; 1 without a ladder.
+    /// What the level in force is worth: [`LevelLadder::worth`]; 1 without a ladder.
     pub worth: f64,
     /// CPU time that is reserved in every period, in nanoseconds; 0: nothing is reserved.
     pub service_ns: u64,
@@ -88,14 +97,15 @@ pub fn serve(options: &ServeOptions, switch: &LevelSwitch, report: &(dyn Fn(&Rep
 fn session(options: &ServeOptions, sender: &mut Sender<'_>, report: &(dyn Fn(&Report) + Sync)) -> Result<()> {
     let rooms = Rooms::enter(options.socket.as_ref(), &options.channel)?;
     let rate = (1_000_000_000 / options.period.get().max(1)) as i64;
-    let registration = rooms.channels.register("conference", &options.channel, &[("frame_rate", 1, rate)])?;
-    let application = Some("conference".to_owned());
+    let registration = rooms.channels.register("server", &options.channel, &[("frame_rate", 1, rate)])?;
+    let application = Some("server".to_owned());
     let source = rooms.frames.source_subscribe(&SourceOptions { application, ..SourceOptions::default() })?;
     let kind = event_type(&rooms.frames, "frame")?;
     let kinds = [event_type(&rooms.talk, "feedback")?, event_type(&rooms.talk, "level")?];
     let sink = rooms.talk.sink(&SinkOptions::default())?;
     let (receivers, ended) = (Receivers::default(), AtomicBool::new(false));
-    let listener = Listener { switch: sender.switch, receivers: &receivers, kinds };
+    let listener = Listener::new(sender.switch, &receivers, kinds);
+    sender.take_decided(&rooms.channels)?;
     thread::scope(|scope| {
         let listening = scope.spawn(|| listener.listen(sink, || ended.load(Ordering::Relaxed)));
         let send = Outlet { source, kind, channels: &rooms.channels, registration };
@@ -121,7 +131,10 @@ struct Sender<'a> {
     camera: Camera,
     encoder: Option<(Encoder, Scaler)>,
     ladder: Option<LevelLadder>,
+    decided: DecidedLevel,
     service: Option<Service>,
+    /// The last message about a level.
+    said: String,
     /// How many receivers were left out in the last second.
     left_out: usize,
     coded: CodedPicture,
@@ -137,6 +150,8 @@ struct Sender<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     begin: Instant,
+    /// CPU time of this thread.
+    cpu: Nanos,
     number: u32,
     sent: u32,
     bytes: u64,
@@ -147,7 +162,7 @@ impl<'a> Sender<'a> {
         let (camera, begin) = (Camera::open(&options.source)?, now());
         // Two runs of a server have different times.
         let stream = (begin.get() / 1_000_000) as u32 | 1;
-        let second = Second { begin, ..Second::default() };
+        let second = Second { begin, cpu: thread_cpu(), ..Second::default() };
         let (ladder, coded, event) = (options.ladder.clone(), CodedPicture::default(), Vec::new());
         Ok(Sender {
             options,
@@ -155,7 +170,9 @@ impl<'a> Sender<'a> {
             camera,
             encoder: None,
             ladder,
-            service: options.cpu.map(|most| Service::start(options.socket.as_ref(), options.period, most)),
+            decided: DecidedLevel::new(switch.level()),
+            service: options.cpu.map(|cpu| Service::start(options.socket.as_ref(), options.period, cpu)),
+            said: String::new(),
             left_out: 0,
             coded,
             event,
@@ -177,6 +194,7 @@ impl<'a> Sender<'a> {
         while !self.options.stop.is_set() && !is_over() {
             while sleep_until(self.next).is_err() {}
             self.picture(outlet)?;
+            self.notice(outlet.channels)?;
             if let Some(service) = &mut self.service {
                 service.on_picture();
             }
@@ -250,13 +268,8 @@ impl<'a> Sender<'a> {
     }
 
     fn end_second(&mut self, outlet: &Outlet<'_>, receivers: &Receivers, report: &dyn Fn(&Report)) -> Result<()> {
-        while let Some(notice) = outlet.channels.next_notice()? {
-            if let Notice::SourceEnded { why, .. } | Notice::SinkEnded { why, .. } = notice {
-                return Err(Ended(why).into());
-            }
-        }
-        let now = now();
-        let Second { begin, number, sent, bytes } = self.second;
+        let (now, cpu_now) = (now(), thread_cpu());
+        let Second { begin, cpu, number, sent, bytes } = self.second;
         let elapsed = now.since(begin).get().max(1);
         let rate = |count: u32| (u64::from(count) * 1_000_000_000_000 / elapsed) as u32;
         let left = receivers.look_for(self.switch, now);
@@ -267,17 +280,22 @@ impl<'a> Sender<'a> {
             bytes,
             level: self.switch.level().to_string(),
             level_changes: self.switch.changes(),
-            worth: self.ladder.as_ref().map_or(1.0, LevelLadder::worth),
+            worth: self.ladder.as_ref().map_or(1.0, |ladder| ladder.worth(self.switch.level())),
             service_ns: self.service.as_ref().map_or(0, |service| service.in_force().get()),
             left_out: receivers.without(self.switch.level().codec()),
             receivers: left,
         };
         self.name_left_out(&told.left_out);
+        if let Some(ladder) = &mut self.ladder {
+            ladder.retain_receivers(|receiver| told.receivers.contains_key(receiver));
+        }
         self.adapt(told.generated, receivers, now);
+        let used = (cpu_now - cpu).get() as u128 * 1_000_000 / u128::from(elapsed);
+        outlet.registration.report("app.cpu", used as i64)?;
         outlet.registration.report("app.generated_milli", told.generated.into())?;
         outlet.registration.report("app.sent_milli", told.sent.into())?;
         report(&told);
-        self.second = Second { begin: now, number: self.number, sent: self.sent, bytes: 0 };
+        self.second = Second { begin: now, cpu: cpu_now, number: self.number, sent: self.sent, bytes: 0 };
         Ok(())
     }
 }
@@ -308,11 +326,72 @@ impl Sender<'_> {
             return;
         }
         let shown = receivers.median(now, |feedback| feedback.shown);
-        let (Some(ladder), Some(shown)) = (&mut self.ladder, shown) else { return };
+        let ladder = self.ladder.as_mut().filter(|_| self.options.decides_level());
+        let (Some(ladder), Some(shown)) = (ladder, shown) else { return };
         receivers.take_delays().iter().for_each(|(receiver, delay)| ladder.on_delay(receiver, *delay, now));
-        let Some(level) = ladder.on_rate(f64::from(shown) / 1e3, now) else { return };
-        if let Err(error) = self.switch.set(level) {
-            eprintln!("qfabric-conference: the level stays {}: {error:#}", self.switch.level());
+        if let Some(level) = ladder.on_rate(f64::from(shown) / 1e3, self.switch.level(), now) {
+            self.decide(level);
+        }
+    }
+
+    fn decide(&mut self, level: Level) {
+        if let Some(refused) = self.switch.decide(level) {
+            self.say(&format!("jpeg instead of {level}: {refused:#}"));
+        }
+    }
+
+    /// Each new message once.
+    fn say(&mut self, text: &str) {
+        if self.said != text {
+            eprintln!("qfabric-conference: {text}");
+            self.said = text.to_owned();
+        }
+    }
+
+    /// What policies have decided before this server came: they tell each decision once.
+    fn take_decided(&mut self, channels: &Channels) -> Result<()> {
+        let options = self.options;
+        let channel = options.channel.as_str();
+        for policy in channels.policies()? {
+            let is_ours = |one: &Resource| matches!(one, Resource::Levels(of) if of.as_str() == channel);
+            if policy.policy.as_kind().decides().iter().any(is_ours) {
+                for one in policy.decided {
+                    self.on_decision(channel, &one.attribute, &one.subject, one.amount);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, channels: &Channels) -> Result<()> {
+        while let Some(notice) = channels.next_notice()? {
+            match notice {
+                Notice::SourceEnded { why, .. } | Notice::SinkEnded { why, .. } => return Err(Ended(why).into()),
+                Notice::Decided { channel, attribute, subject, amount: Some(amount) } => {
+                    self.on_decision(&channel, &attribute, &subject, amount);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn on_decision(&mut self, channel: &str, attribute: &str, subject: &str, amount: i64) {
+        if is_amount(attribute)
+            && let Some(service) = &mut self.service
+        {
+            service.leave_to_policy();
+        }
+        if attribute != "app.level" || channel != self.options.channel {
+            return;
+        }
+        if !self.options.decides_level() {
+            match self.decided.on_decision(subject, amount) {
+                Ok(level) => self.decide(level),
+                Err(refused) => self.say(&format!("the level stays {}: {refused:#}", self.switch.level())),
+            }
+        } else {
+            self.say("a policy decides levels, but --adapt decides here; stop the policy, or add --by-policy");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! CPU time of the thread that codes, or shows, pictures: a contract with this host's daemon, whose service follows the
 //! rate of the pictures.
 //!
-//! The law stands for a policy of the resource managers: such a policy can take its place, because it changes the same
-//! contract. Source: 000 §5.4, where a manager raises the priority of vic by one step a second while the rate differs
-//! from the wanted one. Departure: the step grows with the error, and service that pictures need is not taken back.
+//! A policy of the resource managers takes the place of this law when it decides about the contract for the first
+//! time, or from the beginning if the user says so. Source: 000 §5.4, where a manager raises the priority of vic by one
+//! step a second while the rate differs from the wanted one. Departure: the step grows with the error, and service that
+//! pictures need is not taken back.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use qfabric_client::{Foresight, Session};
+use qfabric_client::{Client, ClientError, Foresight, Session};
 use qfabric_types::{Contract, Nanos, Share};
 
 use super::retry::client;
@@ -53,10 +54,26 @@ impl ServiceLaw {
     }
 }
 
+/// The limit of the CPU time of a program, and who decides the amount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuTime {
+    /// The program, by its rate.
+    Own(Share),
+    /// The policies of this host's daemon.
+    ByPolicy(Share),
+}
+
+/// The attributes of decisions about the amount of CPU time. `app.cpu_most` is a limit, not an amount.
+pub(super) fn is_amount(attribute: &str) -> bool {
+    ["app.cpu_guaranteed", "app.cpu_service"].contains(&attribute)
+}
+
 /// The calling thread's contract. It goes on without a reservation if the daemon refuses one, and says why.
 pub(super) struct Service {
-    session: Option<Session>,
+    session: Option<(Client, Session)>,
     law: ServiceLaw,
+    most: Share,
+    is_by_policy: bool,
     /// CPU time of the costliest picture of this second.
     cost: Nanos,
     said: String,
@@ -64,9 +81,13 @@ pub(super) struct Service {
 
 impl Service {
     /// Asks for a tenth of `period`, and later for up to `most`.
-    pub(super) fn start(socket: Option<&PathBuf>, period: Nanos, most: Share) -> Service {
-        let law = ServiceLaw::new(period, most);
-        let mut service = Service { session: None, law, cost: Nanos::ZERO, said: String::new() };
+    pub(super) fn start(socket: Option<&PathBuf>, period: Nanos, cpu: CpuTime) -> Service {
+        let (most, is_by_policy) = match cpu {
+            CpuTime::Own(most) => (most, false),
+            CpuTime::ByPolicy(most) => (most, true),
+        };
+        let (law, said) = (ServiceLaw::new(period, most), String::new());
+        let mut service = Service { session: None, law, most, is_by_policy, cost: Nanos::ZERO, said };
         if let Err(error) = service.open(socket) {
             service.say(&format!("{error:#}"));
         }
@@ -74,30 +95,42 @@ impl Service {
     }
 
     fn open(&mut self, socket: Option<&PathBuf>) -> Result<()> {
-        let contract = Contract::fixed("conference", self.law.period, self.law.service);
-        self.session = Some(Session::start(&client(socket)?, contract)?);
+        // The first service is a tenth of the period.
+        let max_bandwidth = self.most.max(Share::from_ppm(100_000));
+        let fixed = Contract::fixed("conference", self.law.period, self.law.service);
+        let client = client(socket)?;
+        let session = Session::start(&client, Contract { max_bandwidth, ..fixed })?;
+        self.session = Some((client, session));
         Ok(())
+    }
+
+    /// A policy has decided about the contract: two that decide would undo each other's changes.
+    pub(super) fn leave_to_policy(&mut self) {
+        if !std::mem::replace(&mut self.is_by_policy, true) {
+            eprintln!(
+                "qfabric-conference: from now on a policy decides the CPU time; --cpu is only the limit of the contract"
+            );
+        }
     }
 
     /// The service in force; zero without a reservation.
     pub(super) fn in_force(&self) -> Nanos {
-        self.session.as_ref().and_then(|session| session.contract().service).unwrap_or_default()
+        self.session.as_ref().map_or(Nanos::ZERO, |(_, session)| session.grant().budget)
     }
 
     /// A picture is done: what is left of the service in this period goes to others.
     pub(super) fn on_picture(&mut self) {
-        if let Some(session) = &mut self.session {
+        if let Some((_, session)) = &mut self.session {
             self.cost = self.cost.max(session.end_cycle(Foresight::Nothing).cost);
         }
     }
 
     /// A second in which this part of the rate was missing. True: there is more service now, so wait for its effect.
     pub(super) fn on_second(&mut self, missing: f64) -> bool {
-        let Some(session) = &mut self.session else { return false };
+        let Some((client, session)) = self.session.as_mut().filter(|_| !self.is_by_policy) else { return false };
         let (before, cost) = (self.law, std::mem::take(&mut self.cost));
         let Some(service) = self.law.on_second(missing, cost) else { return false };
-        let wanted = Contract { service: Some(service), ..session.contract().clone() };
-        match session.change(wanted) {
+        match set_service(client, session, service) {
             Ok(()) => service > before.service,
             Err(error) => {
                 self.law = before;
@@ -115,6 +148,16 @@ impl Service {
             self.said = why.to_owned();
         }
     }
+}
+
+/// Changes the service of the contract in force. The daemon's contract counts, not the one that the session began with: a
+/// policy may have changed other parts.
+fn set_service(client: &Client, session: &mut Session, service: Nanos) -> Result<(), ClientError> {
+    let in_force = match session.id() {
+        Some(id) => client.application(id)?.contract,
+        None => session.contract().clone(),
+    };
+    session.change(Contract { service: Some(service), ..in_force })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Error, Result, bail, ensure};
 
 use crate::{Codec, Level};
 
@@ -60,6 +60,15 @@ impl LevelSwitch {
         self.check(level, state.missing)?;
         state.change(level);
         Ok(state.changes)
+    }
+
+    /// Sets a level that a ladder or a policy decided. Returns why JPEG of about the same quality was set instead, if a codec is
+    /// missing: who decides by rates has to go on, or the level would stay while the ladder moves.
+    pub(super) fn decide(&self, level: Level) -> Option<Error> {
+        let mut state = self.state();
+        let refused = self.check(level, state.missing).err();
+        state.change(if refused.is_some() { level.as_jpeg() } else { level });
+        refused
     }
 
     /// Makes the next picture decodable by itself.
@@ -145,6 +154,9 @@ mod tests {
         assert!(switch.set(level("h264:1:small")).unwrap_err().to_string().contains("jpeg, h261"));
         assert_eq!(switch.set_missing(Codec::H261.bit() | Codec::Jpeg.bit()), Some(level("jpeg:47:medium")));
         assert!(switch.set(level("h261:15:medium")).unwrap_err().to_string().contains("receivers"));
+        assert!(switch.decide(level("h261:5:small")).unwrap().to_string().contains("receivers"));
+        assert_eq!(switch.level(), level("jpeg:15:small"), "a decision takes effect as JPEG");
+        switch.set(level("jpeg:47:medium")).unwrap();
         assert_eq!(switch.set_missing(0), None);
         switch.set(level("h261:15:medium")).unwrap();
         assert!(LevelSwitch::new(level("h261:15:medium"), &[Codec::Jpeg]).is_err());
