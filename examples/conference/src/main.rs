@@ -56,7 +56,8 @@ struct Common {
     #[arg(long, value_name = "SHARE")]
     cpu: Option<Share>,
     /// Hold a contract, and leave its CPU time and the level to the policies of this host's daemon: `qfabric policy start
-    /// integrated`, `cpu` or `adapt`. --cpu is the limit of the contract then, and --adapt only counts what a level is worth
+    /// integrated`, `cpu` or `adapt`. --cpu is the limit of the contract then, and --adapt only counts what a level is
+    /// worth
     #[arg(long)]
     by_policy: bool,
     /// End after this many seconds

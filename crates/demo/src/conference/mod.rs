@@ -56,7 +56,8 @@ pub fn is_wanted(options: &Options) -> bool {
     options.only.iter().any(|word| word.eq_ignore_ascii_case("conference"))
 }
 
-/// Runs all scenarios, and writes the report after each: what comes later may fail. They need root, `taskset`, and the programs `qfabric-conference` and `qfabric-player`.
+/// Runs all scenarios, and writes the report after each: what comes later may fail. They need root, `taskset`, and the
+/// programs `qfabric-conference` and `qfabric-player`.
 pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceReport> {
     let _signals = stage::raise_on_signals(&options.stop)?;
     let scenes = Scene::chosen(options);

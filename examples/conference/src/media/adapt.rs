@@ -13,8 +13,22 @@ use qfabric_types::{Instant, Nanos};
 
 use crate::{Codec, Level, Size};
 
-/// A level that is not the ladder's stays for this time; then the ladder's is set again. Anyone may send levels.
+/// A level that somebody else set stays for this time; then the decided one is set again. Anyone may send levels.
 const FOREIGN: Nanos = Nanos::from_millis(30_000);
+
+/// Since when a level is in force that is not the one that the ladder, or a policy, decided.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Foreign(Option<Instant>);
+
+impl Foreign {
+    /// Whether the decided level has to be set again.
+    pub(super) fn is_over(&mut self, is_foreign: bool, now: Instant) -> bool {
+        self.0 = self.0.or(Some(now)).filter(|_| is_foreign);
+        let is_over = self.0.is_some_and(|since| now.since(since) >= FOREIGN);
+        self.0 = self.0.filter(|_| !is_over);
+        is_over
+    }
+}
 
 /// What a server may give up, with its values from the best to the minimum.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +94,7 @@ pub struct LevelLadder {
     /// The delays at the receivers, which show that a limit has ended.
     relief: Relief<String>,
     levels: Vec<Level>,
-    /// Since when a level is in force that is not the ladder's.
-    foreign: Option<Instant>,
+    foreign: Foreign,
 }
 
 impl LevelLadder {
@@ -104,7 +117,7 @@ impl LevelLadder {
         };
         let levels = (0..=ladder.lowest()).map(level).collect::<Result<_>>()?;
         let relief = Relief::new(ladder.terms().period());
-        Ok(LevelLadder { ladder, relief, levels, foreign: None })
+        Ok(LevelLadder { ladder, relief, levels, foreign: Foreign::default() })
     }
 
     /// The present level.
@@ -112,8 +125,8 @@ impl LevelLadder {
         self.levels[self.ladder.rung()]
     }
 
-    /// What a level is worth: 1 at the best rung, a half at the minimum, as `policy why` counts it. Any other level has the worth
-    /// of the best rung whose quality and size are not above its own; below the minimum, 0.
+    /// What a level is worth: 1 at the best rung, a half at the minimum, as `policy why` counts it. Any other level
+    /// has the worth of the best rung whose quality and size are not above its own; below the minimum, 0.
     pub fn worth(&self, level: Level) -> f64 {
         let is_rung = |rung: &Level| *rung == level || rung.as_jpeg() == level;
         let reaches = |rung: &Level| level.quality_part() >= rung.quality_part() && level.size().contains(rung.size());
@@ -131,20 +144,15 @@ impl LevelLadder {
         self.relief.on_delay(&receiver.to_owned(), delay_ns as f64, now);
     }
 
-    /// The rate of the last second, in pictures per second, and the level in force. Returns the level to set, if it has to be set:
-    /// after a step, or if the level in force has not been the ladder's for 30 s.
+    /// The rate of the last second, in pictures per second, and the level in force. Returns the level to set, if it
+    /// has to be set: after a step, or if the level in force has not been the ladder's for 30 s.
     pub fn on_rate(&mut self, achieved: f64, in_force: Level, now: Instant) -> Option<Level> {
         if self.relief.is_there(now) {
             self.ladder.relieve(now);
         }
-        if in_force == self.level() {
-            self.foreign = None;
-        }
-        let is_over = |since: Instant| now.since(since) >= FOREIGN;
-        let is_foreign = in_force != self.level() && is_over(*self.foreign.get_or_insert(now));
+        let is_over = self.foreign.is_over(in_force != self.level(), now);
         let has_moved = self.ladder.on_rate(achieved, now).is_some();
-        if has_moved || is_foreign {
-            self.foreign = None;
+        if has_moved || is_over {
             self.relief.reset();
             return Some(self.level());
         }

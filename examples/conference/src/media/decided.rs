@@ -7,8 +7,9 @@
 //! | `codec` | 0 (JPEG), 1 (H.261) or 2 (H.264), as in events |
 
 use anyhow::{Context, Result, bail};
+use qfabric_types::Instant;
 
-use super::adapt::scaled;
+use super::adapt::{Foreign, scaled};
 use crate::{Codec, Level, Size};
 
 /// What was decided for each dimension; the first level has the rest.
@@ -18,11 +19,15 @@ pub(super) struct DecidedLevel {
     quality: u8,
     size: Size,
     codec: Codec,
+    /// The level that followed from the last decision.
+    level: Option<Level>,
+    foreign: Foreign,
 }
 
 impl DecidedLevel {
     pub(super) fn new(first: Level) -> DecidedLevel {
-        DecidedLevel { first, quality: first.quality(), size: first.size(), codec: first.codec() }
+        let (quality, size, codec, foreign) = (first.quality(), first.size(), first.codec(), Foreign::default());
+        DecidedLevel { first, quality, size, codec, level: None, foreign }
     }
 
     /// A decision about one dimension. Returns the level that follows from all decisions.
@@ -44,7 +49,15 @@ impl DecidedLevel {
             }
             _ => bail!("{}; use the dimensions quality, size (the width) and codec", refused()),
         }
-        scaled(self.quality, first.codec(), self.codec, self.size).with_context(refused)
+        let level = scaled(self.quality, first.codec(), self.codec, self.size).with_context(refused)?;
+        self.level = Some(level);
+        Ok(level)
+    }
+
+    /// The decided level, if another one has been in force for 30 s: policies tell each decision once.
+    pub(super) fn again(&mut self, in_force: Level, now: Instant) -> Option<Level> {
+        let is_foreign = self.level.is_some_and(|level| level != in_force);
+        self.level.filter(|_| self.foreign.is_over(is_foreign, now))
     }
 }
 
@@ -64,6 +77,18 @@ mod tests {
         ] {
             assert_eq!(decided.on_decision(dimension, amount).unwrap().to_string(), level);
         }
+    }
+
+    #[test]
+    fn a_decided_level_is_set_again_30_seconds_after_somebody_set_another_one() {
+        let first: Level = "jpeg:80:640x480".parse().unwrap();
+        let mut decided = DecidedLevel::new(first);
+        let at = |second: u64| Instant::new(second * 1_000_000_000);
+        assert!((0..100).all(|second| decided.again(first, at(second)).is_none()), "nothing was decided");
+        let level = decided.on_decision("quality", 20).unwrap();
+        assert_eq!((100..130).find_map(|second| decided.again(first, at(second))), None);
+        assert_eq!(decided.again(first, at(130)), Some(level));
+        assert!((131..200).all(|second| decided.again(level, at(second)).is_none()), "it is in force");
     }
 
     #[test]

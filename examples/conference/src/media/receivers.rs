@@ -17,7 +17,8 @@ use crate::{Codec, Level};
 const SILENCE: Nanos = Nanos::from_millis(5_000);
 /// Feedback that is older does not count for the rate.
 const FRESH: Nanos = Nanos::from_millis(3_000);
-/// Receivers that are kept, in total and of one host; feedback of further ones is ignored. One host cannot take the place of others.
+/// Receivers that are kept, in total and of one host; feedback of further ones is ignored. So one host does not take
+/// the places of others.
 const MOST: usize = 1_000;
 const MOST_OF_HOST: usize = 16;
 /// Least time between two pictures that receivers ask for: each costs much, and all receivers can use it.

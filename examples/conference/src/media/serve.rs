@@ -42,8 +42,8 @@ pub struct ServeOptions {
     pub deadline: Nanos,
     /// Largest length of the data of one event ([`wire::FRAGMENT`]).
     pub fragment: usize,
-    /// Chooses the level by the rate at the median receiver; with [`CpuTime::ByPolicy`] it only counts what a level is worth.
-    /// None: the policies of this host's daemon may choose.
+    /// Chooses the level by the rate at the median receiver; with [`CpuTime::ByPolicy`] it only counts what a level is
+    /// worth. None: the policies of this host's daemon may choose.
     pub ladder: Option<LevelLadder>,
     /// CPU time that is reserved for the thread that codes; none: nothing is reserved.
     pub cpu: Option<CpuTime>,
@@ -318,6 +318,9 @@ impl Sender<'_> {
     /// CPU time first, while there is more of it; then one step of the ladder, if the rate at the median receiver asks
     /// for one.
     fn adapt(&mut self, generated: u32, receivers: &Receivers, now: Instant) {
+        if let Some(level) = self.decided.again(self.switch.level(), now) {
+            self.decide(level);
+        }
         let wanted = 1e12 / self.options.period.as_f64();
         // Pictures that get lost behind this host need no CPU time here.
         let arrived = receivers.median(now, |feedback| feedback.arrived);

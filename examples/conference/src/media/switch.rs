@@ -62,8 +62,8 @@ impl LevelSwitch {
         Ok(state.changes)
     }
 
-    /// Sets a level that a ladder or a policy decided. Returns why JPEG of about the same quality was set instead, if a codec is
-    /// missing: who decides by rates has to go on, or the level would stay while the ladder moves.
+    /// Sets a level that a ladder or a policy decided. Returns why JPEG of about the same quality was set instead, if a
+    /// codec is missing: otherwise the level would stay while the ladder moves.
     pub(super) fn decide(&self, level: Level) -> Option<Error> {
         let mut state = self.state();
         let refused = self.check(level, state.missing).err();
