@@ -130,7 +130,7 @@ impl Service {
         })?;
         let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         let sockets = api::bind(config, &directory)?;
-        let (web, opened) = Web::start(&config.web)?;
+        let (web, opened) = Web::start(&config.web);
         Ok(Service {
             control,
             sockets,
@@ -138,7 +138,7 @@ impl Service {
             net,
             memory,
             timeline,
-            metrics: config.metrics.bind()?,
+            metrics: config.metrics.open()?,
             web,
             opened: Some(opened),
             channels,

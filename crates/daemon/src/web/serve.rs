@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::guard::{Cause, Refusal, Target, judge};
 use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
-use crate::api::{Place, Places, after_failure, bounded};
+use crate::api::{Place, Places, RETRY, after_failure, bounded};
 use crate::auth::Peer;
 use crate::{ending, problem};
 
@@ -58,7 +58,7 @@ pub(crate) async fn serve_web(
     router: Router,
     timeout: Duration,
 ) -> std::io::Result<()> {
-    let Some(listener) = opened.recv().await else { return Ok(()) };
+    let Some(listener) = opened_socket(&web, &mut opened).await else { return Ok(()) };
     let listener = TcpListener::from_std(listener)?;
     let router = TowerToHyperService::new(router);
     let desk = Arc::new(Desk { web, router, places: Places::new(USERS), timeout });
@@ -71,6 +71,17 @@ pub(crate) async fn serve_web(
                 Err(_) => counts::refused(Cause::Limit),
             },
             Err(error) => after_failure(&error, "web.listen").await,
+        }
+    }
+}
+
+/// Waits for the listening socket; tries the configured address again while another program has it.
+async fn opened_socket(web: &Web, opened: &mut Receiver<StdListener>) -> Option<StdListener> {
+    loop {
+        tokio::select! {
+            listener = opened.recv() => return listener,
+            // The error was logged at the first attempt, and each attempt is counted.
+            () = tokio::time::sleep(RETRY) => drop(web.open_configured()),
         }
     }
 }
