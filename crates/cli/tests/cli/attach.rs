@@ -134,7 +134,8 @@ fn after_a_restart_attach_asks_again_and_run_and_attach_leave_the_contract_of_a_
                 run.stderr(Stdio::piped()).spawn().unwrap()
             }
         };
-        let applications = || Answer::of(qfabric(folder.path()).args(["status", "--json"])).json()["applications"].clone();
+        let applications =
+            || Answer::of(qfabric(folder.path()).args(["status", "--json"])).json()["applications"].clone();
         wait_until(|| applications()[0]["threads"][0].is_object());
         let pid = Pid::from_child(&command);
         kill_process(pid, Signal::STOP).unwrap();

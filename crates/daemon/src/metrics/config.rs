@@ -44,7 +44,8 @@ impl MetricsConfig {
     /// address that is in use is not, because every user of this host can take a port.
     pub(crate) fn open(&self) -> Result<Option<MetricsSocket>, DaemonError> {
         let Some(address) = self.listen else { return Ok(None) };
-        let unusable = |path: &Path, error| DaemonError::Metrics(format!("metrics.token_file {}: {error}", path.display()));
+        let unusable =
+            |path: &Path, error| DaemonError::Metrics(format!("metrics.token_file {}: {error}", path.display()));
         let token = self.token_file.as_deref().map(|path| read_token(path).map_err(|error| unusable(path, error)));
         Ok(Some(MetricsSocket::open(address, token.transpose()?)))
     }
