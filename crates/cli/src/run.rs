@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::contracts::JointId;
-use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, FoundRhythm};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, FoundRhythm, Problem};
 use qfabric_types::text::is_plain;
 use qfabric_types::{AppId, Contract, JobSource, MechanismName, Nanos, Quality, ServerCounts, Share, ThreadId};
 
@@ -221,7 +221,7 @@ fn follow(
     let id = last.id;
     for look in (0_u32..=FIRST_LOOKS).chain(std::iter::repeat(FIRST_LOOKS)) {
         let ended = program.ended_within(if look < FIRST_LOOKS { LOOK_MS.0 } else { LOOK_MS.1 })?;
-        match client.application(id) {
+        match of_same_process(client.application(id), last.pid) {
             Ok(application) => {
                 if let Some(news) = rhythm_news(&last, &application).filter(|_| !quiet) {
                     eprintln!("qfabric: {news}");
@@ -237,7 +237,7 @@ fn follow(
             break;
         }
     }
-    release(client, id);
+    release(client, &last);
     // A program that has ended keeps its pid and its policy until it is reaped.
     let policy = SchedAttr::of(ThreadId(last.pid)).ok().map(|attr| attr.policy);
     let chosen = policy.filter(|policy| [Policy::FIFO, Policy::RR].contains(policy));
@@ -283,9 +283,24 @@ fn rhythm_news(before: &Application, now: &Application) -> Option<String> {
     }
 }
 
-/// Releases the application. Errors are ignored: the daemon may have released it already, or may have ended itself.
-fn release(client: &Client, id: AppId) {
-    let _ = client.release(id);
+/// The row, if it is the one of process `pid`. Numbers of applications begin at 1 again when a daemon restarts, so the
+/// row may belong to a stranger: then the contract is gone.
+pub(crate) fn of_same_process(row: Result<Application, ClientError>, pid: i32) -> Result<Application, ClientError> {
+    match row {
+        Ok(other) if other.pid != pid => {
+            let why = format!("process {pid} has no contract: application {} is process {}", other.id, other.pid);
+            Err(ClientError::Refused(Problem::new("not_found", why, "list the applications (GET /v1/applications)")))
+        }
+        row => row,
+    }
+}
+
+/// Releases the application, unless its number stands for another process by now. Errors are ignored: the daemon may
+/// have released it already, or may have ended itself.
+pub(crate) fn release(client: &Client, last: &Application) {
+    if of_same_process(client.application(last.id), last.pid).is_ok() {
+        let _ = client.release(last.id);
+    }
 }
 
 fn warn_once(error: &ClientError) {

@@ -1,6 +1,6 @@
 //! `qfabric trace`: writes what happens, or what just happened, on a host as a trace for Perfetto.
 //!
-//! Approach: the daemon keeps the records of the last minute in any case. This command reads them page by page, turns
+//! Approach: the daemon keeps the last records in any case. This command reads them page by page, turns
 //! them into packets, and appends these to the file, so its memory does not grow with the length of the trace.
 
 use std::fs::File;
@@ -39,7 +39,8 @@ pub(crate) struct Args {
     /// Record for this number of seconds, up to 86400 [default: until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "last")]
     seconds: Option<u64>,
-    /// Write what happened within this time before now, such as 60s; the daemon keeps the last 32768 records
+    /// Write what happened within this time before now, such as 60s; the daemon keeps the last 32768 records, and the
+    /// summary says how far they reach back
     #[arg(long, value_name = "TIME")]
     last: Option<Nanos>,
     /// File to write; - is stdout
@@ -69,8 +70,13 @@ pub(crate) fn run(args: Args) -> Outcome {
         source.read(&mut file)?;
         source.finish(&mut file)?;
     }
-    let length = args.last.unwrap_or_else(|| clock::now().since(began));
-    let summary = Summary { seconds: length.as_f64() / 1e9, hosts: sources.iter().map(Source::counts).collect() };
+    let now = clock::now();
+    let hosts: Vec<HostCounts> = sources.iter().map(|source| source.counts(now)).collect();
+    let seconds = match args.last {
+        Some(_) => hosts.iter().map(|host| host.seconds).fold(0.0, f64::max),
+        None => now.since(began).as_f64() / 1e9,
+    };
+    let summary = Summary { seconds, hosts };
     report(&args, &summary)?;
     Ok(Done(0))
 }
@@ -116,25 +122,36 @@ struct Source {
     writer: TraceWriter,
     next: u64,
     since: Instant,
+    /// The daemon's record does not reach back as far as it was asked to.
+    is_clipped: bool,
 }
 
 impl Source {
     /// With `live`, the trace begins with the budgets in force now.
     fn open(client: Client, name: &str, since: Instant, live: bool) -> Result<Source, Failure> {
-        let mut source =
-            Source { client, writer: TraceWriter::new(name, ClockReading::from(clock::readings())), next: 0, since };
+        let mut source = Source {
+            client,
+            writer: TraceWriter::new(name, ClockReading::from(clock::readings())),
+            next: 0,
+            since,
+            is_clipped: false,
+        };
         if live {
             source.add_budgets()?;
         }
         Ok(source)
     }
 
-    /// Reads the records up to now. Records that are added meanwhile come with the next call, so that it ends however
+    /// Reads the records up to now, without those of a time of which the daemon has discarded others. Records that are added meanwhile come with the next call, so that it ends however
     /// fast they are.
     fn read(&mut self, file: &mut Target) -> Result<(), Failure> {
         let now = clock::now();
         loop {
-            let page = self.client.timeline(self.next, self.since).map_err(connect::failure)?;
+            let mut page = self.client.timeline(self.next, self.since).map_err(connect::failure)?;
+            if self.next == 0 {
+                self.reach_back_to(page.complete_since_ns);
+                page.records.retain(|record| record.at_ns >= self.since);
+            }
             self.next = page.next;
             self.writer.add(&page);
             file.write(&self.writer.take())?;
@@ -142,6 +159,12 @@ impl Source {
                 return Ok(());
             }
         }
+    }
+
+    /// The trace begins at `oldest` if it was asked to begin before.
+    fn reach_back_to(&mut self, oldest: Instant) {
+        self.is_clipped |= oldest > self.since;
+        self.since = self.since.max(oldest);
     }
 
     /// Applications without a change of their budget had their present budget all the time.
@@ -159,8 +182,13 @@ impl Source {
         Ok(())
     }
 
-    fn counts(&self) -> HostCounts {
-        HostCounts { socket: self.client.socket().display().to_string(), counts: self.writer.counts() }
+    fn counts(&self, now: Instant) -> HostCounts {
+        HostCounts {
+            socket: self.client.socket().display().to_string(),
+            seconds: now.since(self.since).as_f64() / 1e9,
+            clipped: self.is_clipped,
+            counts: self.writer.counts(),
+        }
     }
 }
 
@@ -173,6 +201,10 @@ struct Summary {
 #[derive(Serialize)]
 struct HostCounts {
     socket: String,
+    /// Time that the trace of this host covers.
+    seconds: f64,
+    /// Whether that is less than was asked for, because the daemon's record does not reach back further.
+    clipped: bool,
     #[serde(flatten)]
     counts: TraceCounts,
 }
@@ -183,7 +215,7 @@ fn report(args: &Args, summary: &Summary) -> Result<(), Failure> {
     if args.json && !to_stdout {
         return output::print_json(summary);
     }
-    let text: String = summary.hosts.iter().map(|host| line(args, summary.seconds, host)).collect();
+    let text: String = summary.hosts.iter().map(|host| line(args, host)).collect();
     if to_stdout {
         // Ignored: the terminal may be closed, and the trace is complete.
         let _ = io::stderr().write_all(text.as_bytes());
@@ -192,7 +224,7 @@ fn report(args: &Args, summary: &Summary) -> Result<(), Failure> {
     output::print(&(text + "open it in https://ui.perfetto.dev\n"))
 }
 
-fn line(args: &Args, seconds: f64, host: &HostCounts) -> String {
+fn line(args: &Args, host: &HostCounts) -> String {
     let TraceCounts { applications, jobs, misses, budgets, decisions, ecalls, channel_events, lost, skipped } =
         host.counts;
     let file = args.output.display();
@@ -205,6 +237,11 @@ fn line(args: &Args, seconds: f64, host: &HostCounts) -> String {
         0 => String::new(),
         skipped => format!("; {skipped} events of channels and ECalls are left out, beyond 200 a second of each kind"),
     };
+    let seconds = host.seconds;
+    let reach = match host.clipped {
+        true => format!("; the daemon's record reaches back {seconds:.1} s"),
+        false => String::new(),
+    };
     let shown = [
         counted(applications, "application"),
         counted(jobs, "job"),
@@ -214,7 +251,7 @@ fn line(args: &Args, seconds: f64, host: &HostCounts) -> String {
         counted(ecalls, "ECall"),
         counted(channel_events, "channel event"),
     ];
-    format!("{file}{place}: {seconds:.1} s, {}{lost}{skipped}\n", shown.join(", "))
+    format!("{file}{place}: {seconds:.1} s, {}{reach}{lost}{skipped}\n", shown.join(", "))
 }
 
 fn counted(count: u64, noun: &str) -> String {

@@ -4,7 +4,8 @@
 //! A user may change only processes whose real, effective and saved user are all this user (so not a set-uid
 //! program that the user started); root may change all. The daemon opens a pidfd before it reads the process's
 //! folder in `/proc` and checks afterwards that the process is still alive. So the facts belong to the process of
-//! the pidfd, however fast the kernel reuses process ids. An application belongs to the user of its process,
+//! the pidfd, however fast the kernel reuses process ids. A caller in a pid namespace of its own can name no process,
+//! because its numbers mean other processes here. An application belongs to the user of its process,
 //! no matter which user requested the contract, and counts against that user's maximum.
 
 use std::io;
@@ -71,11 +72,33 @@ pub(crate) struct Target {
     pub watch: watch::Process,
 }
 
-/// Finds the process `pid` for `peer`; checks the thread if the contract covers a single thread.
+/// Finds the process `pid` that a request of `peer` names; checks the thread if the contract covers a single thread.
 pub(crate) fn target(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<Target, Problem> {
     if pid <= 0 {
         return Err(problem::invalid(format!("pid is {pid}; name a process by its positive number")));
     }
+    check_numbers(peer, pid)?;
+    watched(peer, pid, covers)
+}
+
+/// A process in a pid namespace of its own (a container) knows processes and threads under other numbers: the numbers
+/// in its requests would mean strangers here. Its own number is the kernel's, and 0 is the daemon itself.
+fn check_numbers(peer: Peer, pid: i32) -> Result<(), Problem> {
+    if [0, pid].contains(&peer.pid) {
+        return Ok(());
+    }
+    let depth = |process: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        Some(numbers(&status, "NSpid:")?.count())
+    };
+    match (depth(&peer.pid.to_string()), depth("self")) {
+        (Some(theirs), Some(own)) if theirs == own => Ok(()),
+        (None, _) => Err(problem::gone(peer.pid)),
+        _ => Err(problem::other_pid_namespace(peer.pid)),
+    }
+}
+
+fn watched(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<Target, Problem> {
     let watch = watch::Process::watch(pid).map_err(|error| problem::unwatchable(pid, &error))?;
     let users = Users::of(pid).ok_or_else(|| problem::gone(pid))?;
     if !users.belong_to(peer) {
@@ -209,6 +232,14 @@ mod tests {
         let stranger = Peer { pid: me, owner: Owner { uid: 54_321, gid: 54_321 } };
         assert_eq!(target(stranger, me, ApplicationScope::Program).unwrap_err().code, "not_yours");
         assert!(still_owns(mine.owner, me) && !still_owns(stranger.owner, me));
+    }
+
+    #[test]
+    fn a_caller_that_has_ended_can_name_no_process_but_itself() {
+        let (me, owner) = (std::process::id() as i32, threads_owner());
+        let code = |pid| target(Peer { pid, owner }, me, ApplicationScope::Program).err().map(|problem| problem.code);
+        assert_eq!(code(i32::MAX).as_deref(), Some("gone"));
+        assert_eq!((code(me), code(0)), (None, None));
     }
 
     #[test]

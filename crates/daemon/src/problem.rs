@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 79] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 80] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -20,6 +20,11 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 79] = [
     ("web_closed", StatusCode::CONFLICT, "the web page cannot be served at its address"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),
     ("no_such_method", StatusCode::METHOD_NOT_ALLOWED, "the path exists, but not with this method"),
+    (
+        "other_pid_namespace",
+        StatusCode::CONFLICT,
+        "the caller runs in a pid namespace of its own, so its process numbers mean other processes here",
+    ),
     ("gone", StatusCode::GONE, "the process has ended"),
     ("no_such_thread", StatusCode::GONE, "the process has no such thread, or it has ended"),
     ("timeout", StatusCode::REQUEST_TIMEOUT, "the request did not arrive, or was not answered, in time"),
@@ -142,6 +147,14 @@ pub(crate) fn not_administrator(yours: u32) -> Problem {
 pub(crate) fn no_token() -> Problem {
     let message = "the request lacks the token of this daemon, or names the machine in another way".to_owned();
     new("no_token", message, "send Authorization: Bearer TOKEN, or without a token use the address of metrics.listen")
+}
+
+pub(crate) fn other_pid_namespace(pid: i32) -> Problem {
+    let message = format!(
+        "the caller (process {pid} of this host) runs in a pid namespace of its own, such as a container: the process \
+         numbers that it knows mean other processes on the host"
+    );
+    new("other_pid_namespace", message, "start the container with --pid host, or attach to its processes from the host")
 }
 
 pub(crate) fn gone(pid: i32) -> Problem {

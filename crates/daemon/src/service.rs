@@ -107,7 +107,7 @@ impl Service {
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start the thread of memory: {error}"));
         let kept_in = own.as_ref().map_or(&*directory, OwnFolder::path);
         let memory = Memory::start(&config.memory, kept_in, ending).map_err(failed)?;
-        let timeline = Arc::<Recorder>::default();
+        let timeline = Arc::new(Recorder::new(qfabric_linux::clock::now()));
         ecalls.record_in(timeline.clone());
         let recorder = timeline.clone();
         let mut control = control::start(config, journal, ecalls.misses(), memory.clone(), recorder, ending)?;
@@ -130,7 +130,7 @@ impl Service {
         })?;
         let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         let sockets = api::bind(config, &directory)?;
-        let (web, opened) = Web::start(&config.web)?;
+        let (web, opened) = Web::start(&config.web);
         Ok(Service {
             control,
             sockets,
@@ -138,7 +138,7 @@ impl Service {
             net,
             memory,
             timeline,
-            metrics: config.metrics.bind()?,
+            metrics: config.metrics.open()?,
             web,
             opened: Some(opened),
             channels,

@@ -57,12 +57,9 @@ pub enum DaemonError {
     /// This host cannot have channels as configured.
     #[error("channels: {0}; check the section [channels] of the configuration")]
     Channels(String),
-    /// The metrics cannot be served on TCP as configured.
+    /// The token of the metrics on TCP cannot be used.
     #[error("{0}")]
     Metrics(String),
-    /// The web page cannot be served at its address.
-    #[error("{0}")]
-    Web(String),
     /// The control thread or the API's runtime cannot start, or ended unexpectedly.
     #[error("{0}")]
     Engine(String),

@@ -2,12 +2,16 @@
 //!
 //! Every thread of the service may add records. A record costs one lock that is held for a few instructions, so the
 //! control thread never waits long. Jobs, budgets and decisions are always recorded. Events of channels and of ECalls
-//! may come a hundred thousand times a second, so at most [`EVENTS_PER_SECOND`] are recorded and the rest is counted.
+//! may come a hundred thousand times a second, so at most [`EVENTS_PER_SECOND`] of a user are recorded and the rest is
+//! counted.
 //!
 //! ```text
-//! control thread, dispatcher, channels, policies ──add──> [chunk][chunk] … [chunk]  ──page──> API
-//!                                        full: the oldest chunk is emptied and used again
+//! control thread, dispatcher, channels, policies ──add──> user 1000: [chunk][chunk] … [chunk]
+//!                                                         user 1001: [chunk]            ──page──> API
+//!                     full: the oldest chunk of the user with the most is emptied and used again
 //! ```
+//! Records are numbered twice: among all records, by which administrators read, and among those of their user, by which
+//! this user reads. So both can be told how many records are missing, and a user learns nothing of others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,9 +26,13 @@ use crate::auth::Peer;
 use crate::problem;
 
 /// Records in one chunk, the unit in which old records are discarded.
-const CHUNK: usize = 512;
+const CHUNK: usize = 128;
 /// Chunks kept: 32 768 records. A minute of 250 jobs a second with a budget for each.
-const CHUNKS: usize = 64;
+const CHUNKS: usize = 256;
+/// Users whose records are kept. Fewer than chunks, so that the user with the most has several.
+const USERS: usize = 64;
+/// Limiters of events; users with the same remainder share one.
+const LIMITERS: usize = 256;
 /// Records of one page, and records that are looked at for one page. They bound the time that the lock is held.
 const PAGE: usize = 1_024;
 const LOOKED_AT: usize = 4_096;
@@ -32,17 +40,15 @@ const LOOKED_AT: usize = 4_096;
 const FORMER: usize = 1_024;
 /// Longest text of a record, in characters.
 const TEXT: usize = 240;
-/// Events of each kind of [`Frequent`] recorded per second.
+/// Events of each kind of [`Frequent`] recorded per second and user.
 const EVENTS_PER_SECOND: u32 = 200;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The record of what happened. Shared by all threads of the service.
-#[derive(Default)]
 pub(crate) struct Recorder {
     records: Lock<Records, { rank::TIMELINE }>,
-    submitted: Limiter,
-    received: Limiter,
-    ecalls: Limiter,
+    /// By user, then by [`Frequent`].
+    limiters: Vec<[Limiter; 3]>,
 }
 
 /// Events that may be frequent.
@@ -58,23 +64,71 @@ pub(crate) enum Frequent {
 
 #[derive(Default)]
 struct Records {
-    /// All chunks but the last are full.
-    chunks: VecDeque<Vec<Entry>>,
-    /// Number of the first record of the first chunk.
-    first: u64,
+    users: BTreeMap<u32, Held>,
+    /// Chunks of all users.
+    chunks: usize,
+    /// Number of the next record among all.
+    next: u64,
+    /// No record from this time on was discarded, of users that are not listed.
+    since: Instant,
     applications: BTreeMap<AppId, TimelineApplication>,
     /// Applications that have left, the oldest first.
     former: VecDeque<AppId>,
 }
 
+/// The records that one user may see.
+#[derive(Default)]
+struct Held {
+    /// All chunks but the last are full, none is empty.
+    chunks: VecDeque<Vec<Entry>>,
+    /// Number of the first record among those of the user.
+    first: u64,
+    /// No record from this time on was discarded.
+    since: Instant,
+}
+
 struct Entry {
-    /// The user who may see it.
-    uid: u32,
+    /// Among all records.
+    number: u64,
     record: TimelineRecord,
 }
 
 // 4 MiB for all records, without their texts.
 const _: () = assert!(size_of::<Entry>() <= 128);
+
+impl Held {
+    fn end(&self) -> u64 {
+        let full = self.chunks.len().saturating_sub(1) * CHUNK;
+        self.first + (full + self.chunks.back().map_or(0, Vec::len)) as u64
+    }
+
+    fn last(&self) -> Option<&Entry> {
+        self.chunks.back()?.last()
+    }
+
+    /// The oldest chunk, emptied.
+    fn discard(&mut self) -> Option<Vec<Entry>> {
+        let mut oldest = self.chunks.pop_front()?;
+        self.first += oldest.len() as u64;
+        let newest = oldest.iter().map(|entry| entry.record.at_ns.get()).max().unwrap_or(0);
+        self.since = self.since.max(Instant::new(newest + 1));
+        oldest.clear();
+        Some(oldest)
+    }
+
+    /// Records from the user's number `start` on.
+    fn from(&self, start: u64) -> impl Iterator<Item = &Entry> {
+        let skip = (start - self.first) as usize;
+        self.chunks.iter().skip(skip / CHUNK).flatten().skip(skip % CHUNK)
+    }
+
+    /// Records from the number `start` among all on.
+    fn from_number(&self, start: u64) -> impl Iterator<Item = &Entry> {
+        let before = |chunk: &Vec<Entry>| chunk.last().is_some_and(|entry| entry.number < start);
+        let whole = self.chunks.partition_point(before);
+        self.chunks.iter().skip(whole).flatten().skip_while(move |entry| entry.number < start)
+    }
+}
 
 /// Limits the events of one kind. Without a lock: beyond the limit an event costs a few atomic operations. Threads
 /// that begin a second at the same time may record a few events more.
@@ -102,7 +156,19 @@ impl Limiter {
     }
 }
 
+impl Default for Recorder {
+    fn default() -> Self {
+        Recorder::new(Instant::ZERO)
+    }
+}
+
 impl Recorder {
+    /// A record that begins at `began`.
+    pub(crate) fn new(began: Instant) -> Self {
+        let records = Records { since: began, ..Records::default() };
+        Recorder { records: Lock::new(records), limiters: (0..LIMITERS).map(|_| Default::default()).collect() }
+    }
+
     /// Records that a contract came into force.
     pub(crate) fn joined(&self, application: TimelineApplication, at: Instant) {
         let (app, uid) = (application.id, application.owner.uid);
@@ -130,49 +196,73 @@ impl Recorder {
 
     /// Records an event that concerns a process of the user `uid`, unless there were too many in this second.
     pub(crate) fn frequent(&self, kind: Frequent, uid: u32, at: Instant, event: impl FnOnce() -> TimelineEvent) {
-        if self.limiter(kind).takes(at) {
+        if self.limiters_of(uid)[kind as usize].takes(at) {
             self.decided(uid, at, event());
         }
     }
 
-    fn limiter(&self, kind: Frequent) -> &Limiter {
-        match kind {
-            Frequent::Submitted => &self.submitted,
-            Frequent::Received => &self.received,
-            Frequent::Ecall => &self.ecalls,
-        }
+    fn limiters_of(&self, uid: u32) -> &[Limiter; 3] {
+        &self.limiters[uid as usize % LIMITERS]
     }
 
     /// The records from number `from` and time `since` on that `peer` may see.
     pub(crate) fn page(&self, peer: Peer, query: Query, now: Instant) -> Timeline {
-        let may_see = |uid| peer.administers() || peer.owner.uid == uid;
-        let limiters = [&self.submitted, &self.received, &self.ecalls];
-        let skipped = limiters.iter().map(|limiter| limiter.skipped.load(Relaxed)).sum();
-        Timeline { skipped, ..self.records.lock().page(may_see, query, now) }
+        let skipped = |of: &[Limiter; 3]| of.iter().map(|limiter| limiter.skipped.load(Relaxed)).sum::<u64>();
+        if peer.administers() {
+            let skipped = self.limiters.iter().map(skipped).sum();
+            return Timeline { skipped, ..self.records.lock().page_of_all(query, now) };
+        }
+        let uid = peer.owner.uid;
+        Timeline { skipped: skipped(self.limiters_of(uid)), ..self.records.lock().page_of(uid, query, now) }
     }
+}
+
+/// Where a page begins, and what it may contain.
+struct Range {
+    /// Number of the first record, and after the last one.
+    start: u64,
+    end: u64,
+    since: Instant,
 }
 
 impl Records {
     fn push(&mut self, uid: u32, at: Instant, mut event: TimelineEvent) {
         shorten(&mut event);
-        if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK) {
-            let chunk = self.fresh_chunk();
-            self.chunks.push_back(chunk);
+        let number = self.next;
+        self.next += 1;
+        if !self.users.contains_key(&uid) {
+            self.forget_a_user();
+            self.users.insert(uid, Held { first: number, since: self.since, ..Held::default() });
         }
-        if let Some(chunk) = self.chunks.back_mut() {
-            chunk.push(Entry { uid, record: TimelineRecord { at_ns: at, event } });
+        let is_full = |held: &Held| held.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK);
+        let fresh = self.users.get(&uid).is_some_and(is_full).then(|| self.fresh_chunk());
+        let Some(held) = self.users.get_mut(&uid) else { return };
+        held.chunks.extend(fresh);
+        if let Some(chunk) = held.chunks.back_mut() {
+            chunk.push(Entry { number, record: TimelineRecord { at_ns: at, event } });
         }
     }
 
-    /// An empty chunk: the oldest one if all are in use.
+    /// An empty chunk: the oldest one of the user with the most if all are in use.
     fn fresh_chunk(&mut self) -> Vec<Entry> {
-        if self.chunks.len() < CHUNKS {
+        if self.chunks < CHUNKS {
+            self.chunks += 1;
             return Vec::with_capacity(CHUNK);
         }
-        let mut oldest = self.chunks.pop_front().unwrap_or_default();
-        self.first += oldest.len() as u64;
-        oldest.clear();
-        oldest
+        let largest = self.users.values_mut().max_by_key(|held| held.chunks.len());
+        largest.and_then(Held::discard).unwrap_or_default()
+    }
+
+    /// Makes room for a further user: forgets the one whose last record is the oldest.
+    fn forget_a_user(&mut self) {
+        if self.users.len() < USERS {
+            return;
+        }
+        let quiet = self.users.iter().min_by_key(|(_, held)| held.last().map(|entry| entry.number));
+        let Some(mut held) = quiet.map(|(uid, _)| *uid).and_then(|uid| self.users.remove(&uid)) else { return };
+        self.chunks -= held.chunks.len();
+        while held.discard().is_some() {}
+        self.since = self.since.max(held.since);
     }
 
     /// Keeps the name of an application that has left, until too many others have left.
@@ -185,32 +275,55 @@ impl Records {
         }
     }
 
-    fn end(&self) -> u64 {
-        self.first + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
+    fn page_of_all(&self, query: Query, now: Instant) -> Timeline {
+        let since = self.users.values().map(|held| held.since).fold(self.since, Instant::max);
+        let start = query.from.min(self.next);
+        let mut users: Vec<_> = self.users.values().map(|held| held.from_number(start).peekable()).collect();
+        let in_order = std::iter::from_fn(move || {
+            let first = users.iter_mut().filter_map(|own| own.peek().map(|entry| entry.number)).min()?;
+            users.iter_mut().find_map(|own| own.next_if(|entry| entry.number == first))
+        });
+        self.page(Range { start, end: self.next, since }, in_order.map(|entry| (entry.number, entry)), query, now)
     }
 
-    fn page(&self, may_see: impl Fn(u32) -> bool, query: Query, now: Instant) -> Timeline {
-        let end = self.end();
-        let start = query.from.clamp(self.first, end);
-        let asked = query.from > 0;
-        let skip = (start - self.first) as usize;
-        let (mut next, mut records) = (start, Vec::new());
-        let chunks = self.chunks.iter().skip(skip / CHUNK);
-        for entry in chunks.flatten().skip(skip % CHUNK).take(LOOKED_AT) {
+    fn page_of(&self, uid: u32, query: Query, now: Instant) -> Timeline {
+        let Some(held) = self.users.get(&uid) else {
+            return Timeline { now_ns: now, complete_since_ns: self.since, ..Timeline::default() };
+        };
+        let (start, end) = (query.from.min(held.end()), held.end());
+        let first = start.max(held.first);
+        self.page(Range { start, end, since: held.since }, (first..).zip(held.from(first)), query, now)
+    }
+
+    fn page<'a>(
+        &self,
+        range: Range,
+        mut entries: impl Iterator<Item = (u64, &'a Entry)>,
+        query: Query,
+        now: Instant,
+    ) -> Timeline {
+        let (mut next, mut lost, mut records) = (range.start, 0, Vec::new());
+        for _ in 0..LOOKED_AT {
             if records.len() >= PAGE {
                 break;
             }
-            next += 1;
-            if entry.record.at_ns >= query.since && may_see(entry.uid) {
+            let Some((number, entry)) = entries.next() else {
+                next = range.end;
+                break;
+            };
+            if entry.record.at_ns >= query.since {
+                lost += number - next;
                 records.push(entry.record.clone());
             }
+            next = number + 1;
         }
         Timeline {
             now_ns: now,
             next,
-            more: next < end,
+            more: next < range.end,
             skipped: 0,
-            lost: if asked { self.first.saturating_sub(query.from) } else { 0 },
+            lost: if query.from > 0 { lost } else { 0 },
+            complete_since_ns: range.since,
             applications: self.named_by(&records),
             records,
         }
@@ -230,6 +343,7 @@ fn shorten(event: &mut TimelineEvent) {
         && let Some((end, _)) = text.char_indices().nth(TEXT)
     {
         text.truncate(end);
+        text.shrink_to_fit();
     }
 }
 
@@ -325,6 +439,52 @@ mod tests {
     }
 
     #[test]
+    fn a_user_with_many_records_discards_only_own_ones() {
+        let recorder = Recorder::new(Instant::new(1));
+        let fill = |app, uid, records: usize| {
+            recorder.joined(application(app, uid), Instant::new(7));
+            (1..records as u64).for_each(|at| recorder.add(Instant::new(at + 7), decision(app, "")));
+        };
+        fill(1, 5, 300);
+        fill(2, 6, 3 * CHUNK * CHUNKS);
+        fill(1, 5, 300);
+        let (own, lost) = all(&recorder, peer(5), 0);
+        assert_eq!((own.len(), lost), (600, 0), "user 5 has lost records to user 6");
+        let since = |uid| recorder.page(peer(uid), Query::default(), Instant::new(1)).complete_since_ns;
+        assert_eq!(since(5), Instant::new(1));
+        let (others, _) = all(&recorder, peer(6), 0);
+        assert_eq!(since(6), others[0].at_ns, "the record of user 6 is complete from its first one on");
+        assert_eq!((since(0), since(7)), (since(6), Instant::new(1)));
+        let (seen, _) = all(&recorder, peer(0), 0);
+        assert_eq!(seen.len(), own.len() + others.len());
+        assert!(seen.len() <= CHUNK * CHUNKS && others.len() > CHUNK * (CHUNKS - 8));
+    }
+
+    #[test]
+    fn a_user_is_told_how_many_of_own_records_are_missing() {
+        let recorder = Recorder::default();
+        recorder.decided(5, Instant::new(1), decision(1, ""));
+        let next = recorder.page(peer(5), Query::default(), Instant::new(1)).next;
+        recorder.decided(6, Instant::new(1), decision(1, ""));
+        let total = CHUNK * CHUNKS + 3 * CHUNK + 7;
+        (0..total).for_each(|_| recorder.decided(5, Instant::new(2), decision(1, "")));
+        let (records, lost) = all(&recorder, peer(5), next);
+        assert!(lost > 0);
+        assert_eq!(records.len() as u64 + lost, total as u64);
+    }
+
+    #[test]
+    fn beyond_the_most_users_the_one_that_is_quiet_longest_is_forgotten() {
+        let recorder = Recorder::default();
+        let users = 1..2 * USERS as u32;
+        users.clone().for_each(|uid| recorder.decided(uid, Instant::new(u64::from(uid)), decision(1, "")));
+        let kept = users.filter(|uid| !all(&recorder, peer(*uid), 0).0.is_empty()).collect::<Vec<_>>();
+        assert_eq!(kept, (USERS as u32..2 * USERS as u32).collect::<Vec<_>>());
+        let records = recorder.records.lock();
+        assert_eq!((records.chunks, records.since), (USERS, Instant::new(USERS as u64)));
+    }
+
+    #[test]
     fn only_records_since_the_given_time_are_shown() {
         let recorder = Recorder::default();
         recorder.joined(application(1, 5), Instant::new(0));
@@ -365,8 +525,10 @@ mod tests {
         let page = recorder.page(peer(0), Query::default(), Instant::new(1));
         assert_eq!(page.records.len(), 2 * EVENTS_PER_SECOND as usize);
         assert_eq!(page.skipped, 20_000 - 2 * u64::from(EVENTS_PER_SECOND));
+        recorder.frequent(Frequent::Ecall, 6, Instant::new(6 * SECOND_NS), event);
+        assert_eq!(recorder.page(peer(6), Query::default(), Instant::new(1)).records.len(), 1, "of another user");
         recorder.frequent(Frequent::Received, 5, Instant::new(6 * SECOND_NS), event);
-        assert_eq!(recorder.page(peer(0), Query::default(), Instant::new(1)).records.len(), page.records.len() + 1);
+        assert_eq!(recorder.page(peer(0), Query::default(), Instant::new(1)).records.len(), page.records.len() + 2);
     }
 
     #[test]

@@ -45,8 +45,6 @@ pub(crate) struct Clock {
 pub(crate) enum BuiltinClock {
     Unknown = 0,
     Realtime = 1,
-    Monotonic = 3,
-    Boottime = 6,
 }
 
 #[derive(Clone, PartialEq, Message)]

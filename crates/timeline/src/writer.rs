@@ -13,18 +13,21 @@ use crate::proto::{
 };
 use crate::tracks::{Track, hash};
 
-/// The clocks of a host at one moment, in nanoseconds. They tie the trace to other traces of the host.
+/// The clock of the events: CLOCK_MONOTONIC of the host, under a number (64 to 127) that Perfetto keeps apart for each
+/// sequence of packets. So the uptimes of several hosts in one file are not taken for the same clock.
+const OWN_CLOCK: u32 = 64;
+
+/// The clocks of a host at one moment, in nanoseconds. They tie the trace to other traces of this host and of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockReading {
     pub monotonic_ns: u64,
-    pub boottime_ns: u64,
     pub realtime_ns: u64,
 }
 
-impl From<[u64; 3]> for ClockReading {
+impl From<[u64; 2]> for ClockReading {
     /// From the readings in the order of the fields.
-    fn from([monotonic_ns, boottime_ns, realtime_ns]: [u64; 3]) -> ClockReading {
-        ClockReading { monotonic_ns, boottime_ns, realtime_ns }
+    fn from([monotonic_ns, realtime_ns]: [u64; 2]) -> ClockReading {
+        ClockReading { monotonic_ns, realtime_ns }
     }
 }
 
@@ -254,18 +257,16 @@ impl TraceWriter {
     }
 
     fn snapshot(&mut self, clocks: ClockReading) {
-        let clock = |which: BuiltinClock, ns| Clock { clock_id: Some(which as u32), timestamp: Some(ns) };
         let clocks = vec![
-            clock(BuiltinClock::Boottime, clocks.boottime_ns),
-            clock(BuiltinClock::Monotonic, clocks.monotonic_ns),
-            clock(BuiltinClock::Realtime, clocks.realtime_ns),
+            Clock { clock_id: Some(OWN_CLOCK), timestamp: Some(clocks.monotonic_ns) },
+            Clock { clock_id: Some(BuiltinClock::Realtime as u32), timestamp: Some(clocks.realtime_ns) },
         ];
-        let snapshot = ClockSnapshot { clocks, primary_trace_clock: Some(BuiltinClock::Boottime as i32) };
+        let snapshot = ClockSnapshot { clocks, primary_trace_clock: Some(BuiltinClock::Realtime as i32) };
         self.packet(TracePacket { clock_snapshot: Some(snapshot), ..TracePacket::default() });
     }
 
     fn packet(&mut self, packet: TracePacket) {
-        let clock = packet.timestamp.map(|_| BuiltinClock::Monotonic as u32);
+        let clock = packet.timestamp.map(|_| OWN_CLOCK);
         let sequence = Some(self.sequence);
         self.trace.packet.push(TracePacket {
             trusted_packet_sequence_id: sequence,

@@ -12,7 +12,7 @@ const APP: AppId = AppId(3);
 const MS: u64 = 1_000_000;
 
 fn clocks() -> ClockReading {
-    ClockReading { monotonic_ns: 5, boottime_ns: 7, realtime_ns: 9 }
+    ClockReading { monotonic_ns: 5, realtime_ns: 9 }
 }
 
 fn page(records: Vec<(u64, TimelineEvent)>) -> Timeline {
@@ -95,13 +95,31 @@ fn traces_of_two_hosts_in_one_file_keep_their_tracks_apart() {
     assert_eq!(on(&both, "b/mpv (application 3, pid 42)/jobs").len(), 2);
 }
 
+/// The times of all events on the clock that the first snapshot names. A number below 64 is one clock of the whole file.
+fn on_one_clock(bytes: &[u8]) -> Vec<u64> {
+    let trace = Message::of(bytes);
+    let packets: Vec<_> = trace.messages(1).collect();
+    let snapshots: Vec<_> = packets.iter().filter_map(|packet| Some((packet.number(10), packet.message(6)?))).collect();
+    let primary = snapshots[0].1.number(2);
+    let at = |packet: &Message<'_>| {
+        let (clock, sequence) = (packet.number(58), packet.number(10));
+        let mut own = snapshots.iter().filter(|(of, _)| clock < Some(64) || *of == sequence);
+        let snapshot = &own.next().unwrap().1;
+        let reading = |clock| snapshot.messages(1).find(|one| one.number(1) == clock).unwrap().number(2).unwrap();
+        Some(packet.number(8)? - reading(clock) + reading(primary))
+    };
+    packets.iter().filter_map(at).collect()
+}
+
 #[test]
-fn the_first_packet_ties_the_clock_of_the_events_to_those_of_other_traces() {
-    let bytes = TraceWriter::new("a", clocks()).take();
-    let trace = Message::of(&bytes);
-    let snapshot = trace.messages(1).next().unwrap().message(6).unwrap();
-    let read: Vec<_> = snapshot.messages(1).map(|clock| (clock.number(1), clock.number(2))).collect();
-    assert_eq!(read, [(Some(6), Some(7)), (Some(3), Some(5)), (Some(1), Some(9))]);
+fn events_of_hosts_with_different_uptimes_lie_on_one_line() {
+    let trace = |host, monotonic_ns, ms| {
+        let mut writer = TraceWriter::new(host, ClockReading { monotonic_ns, realtime_ns: 5_000 * MS });
+        writer.add(&page(vec![(ms, TimelineEvent::Ecall { service: "net.rx".to_owned(), pid: 1 })]));
+        writer.take()
+    };
+    let both = [trace("a", 100 * MS, 130), trace("b", 900 * MS, 940)].concat();
+    assert_eq!(on_one_clock(&both), [5_030 * MS, 5_040 * MS]);
 }
 
 proptest! {

@@ -5,19 +5,22 @@
 //!                              │ one is refused: all are released                └────────┘
 //! ```
 //! The daemon follows threads and children of each process, as for `run`. Processes that join a unit or a control group
-//! later in another way are looked for at every look.
+//! later in another way are looked for at every look, as are processes whose contract ended with the daemon.
 
+mod refused;
 mod target;
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::threads;
-use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
+use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{Contract, MechanismName, ThreadId};
 
+use self::refused::Refused;
 use self::target::Target;
 use crate::connect::{self, Service};
 use crate::contract::{ContractArgs, mechanisms};
@@ -29,7 +32,10 @@ use crate::{output, run};
 const LOOK: Duration = Duration::from_millis(500);
 /// Longest time without a check whether Ctrl-C was pressed.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
-/// Largest number of processes with a contract of their own, at the same time and together.
+/// Looks after which a control group that is missing does not come back: 10 s. The restart of a unit removes its group
+/// for a moment.
+const MISSING: u32 = 20;
+/// Largest number of processes with a contract of their own at the same time, and of contracts that are reported.
 const MOST: usize = 32;
 const MOST_EVER: usize = 1_024;
 
@@ -43,7 +49,8 @@ Examples: qfabric attach 4711 --fps 25
 ///
 /// Each process gets a contract for its threads and children, also for those that appear later; children of a process
 /// share its contract. At Ctrl-C all threads return to their former schedulers and the processes go on. Ends with 0 when
-/// all processes have ended, and with 3 if one of them is refused: then nothing has changed. A user may attach to the
+/// all processes have ended and a unit or group is gone, and with 3 if one of the first processes is refused: then
+/// nothing has changed. After a restart of the daemon, or of the unit, `attach` asks again. A user may attach to the
 /// user's own processes, root to all. Uses the daemon of this host. Without a daemon, `attach` does the daemon's work
 /// itself until Ctrl-C.
 #[derive(clap::Args, Debug)]
@@ -63,7 +70,7 @@ pub(crate) struct Args {
     /// End at once and leave the contracts in force until the processes end, or until --end; needs a running daemon
     #[arg(long, conflicts_with = "end")]
     detach: bool,
-    /// End the contracts of the target that --detach left in force
+    /// End all contracts of the target's processes, also those that attach did not make
     #[arg(long)]
     end: bool,
     /// Print no summary at the end
@@ -92,10 +99,8 @@ pub(crate) fn run(args: Args) -> Outcome {
         false => Service::find(args.socket.as_deref(), run::mechanism(args.mechanism, &contract))?,
     };
     run::check_mechanism(&service.client, args.mechanism)?;
-    let mut attached = Attached { client: &service.client, contract, all: Vec::new() };
-    for pid in roots {
-        attached.add(pid).inspect_err(|_| attached.release())?;
-    }
+    let mut attached = Attached::new(&service.client, contract);
+    attached.begin(&target, roots).inspect_err(|_| attached.release())?;
     if !args.quiet {
         attached.all.iter().for_each(|one| eprintln!("qfabric: {}", attached_line(&one.last)));
     }
@@ -131,64 +136,135 @@ struct Attached<'a> {
     client: &'a Client,
     contract: Contract,
     all: Vec<One>,
+    /// Processes without a contract, because the daemon refused one.
+    refused: Refused,
 }
 
 /// The contract of one process.
 struct One {
     last: Application,
+    /// When the process began: another process may get its number later.
+    began: Option<u64>,
+    /// The daemon that made the contract.
+    daemon: Option<DaemonMark>,
     over: bool,
 }
 
-impl Attached<'_> {
-    fn add(&mut self, pid: i32) -> Result<(), Failure> {
-        if self.all.iter().filter(|one| !one.over).count() >= MOST || self.all.len() >= MOST_EVER {
-            let why = format!("the target has more than {MOST} processes that are not children of each other");
-            return Err(Failure::refused(format!("{why}\ntry: attach to some of them by their process ids")));
+impl One {
+    fn lives(&self) -> bool {
+        self.began.is_some() && self.began == threads::start_time(ThreadId(self.last.pid))
+    }
+}
+
+/// Device, number and time of the socket's file. A daemon that starts makes a new file.
+type DaemonMark = (u64, u64, i64, i64);
+
+fn daemon_mark(socket: &Path) -> Option<DaemonMark> {
+    let file = std::fs::symlink_metadata(socket).ok()?;
+    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+impl<'a> Attached<'a> {
+    fn new(client: &'a Client, contract: Contract) -> Attached<'a> {
+        Attached { client, contract, all: Vec::new(), refused: Refused::default() }
+    }
+
+    /// Attaches to all processes that the target has now. Processes of a group that end meanwhile are left out.
+    fn begin(&mut self, target: &Target, roots: Vec<i32>) -> Result<(), Failure> {
+        for pid in roots {
+            match self.add(pid) {
+                Err(error) if target.may_grow() && code(&error) == "gone" => {}
+                other => other.map_err(connect::failure)?,
+            }
         }
+        if self.all.is_empty() { Err(target.nothing_runs()) } else { Ok(()) }
+    }
+
+    fn add(&mut self, pid: i32) -> Result<(), ClientError> {
+        if self.all.iter().filter(|one| !one.over).count() >= MOST {
+            let why = format!("the target has more than {MOST} processes that are not children of each other");
+            let next = "attach to some of them by their process ids";
+            return Err(ClientError::Refused(Problem::new("too_many_applications", why, next)));
+        }
+        if self.all.len() >= MOST_EVER
+            && let Some(oldest) = self.all.iter().position(|one| one.over)
+        {
+            self.all.remove(oldest);
+        }
+        let (began, daemon) = (threads::start_time(ThreadId(pid)), daemon_mark(self.client.socket()));
         let contract = self.contract.clone();
         let request = ApplicationRequest { pid, covers: ApplicationScope::Program, contract };
-        let last = self.client.admit(&request).map_err(connect::failure)?;
-        self.all.push(One { last, over: false });
+        let last = self.client.admit(&request)?;
+        self.all.push(One { last, began, daemon, over: false });
         Ok(())
     }
 
-    /// Errors are ignored: the daemon may have released an application already, or may have ended itself.
     fn release(&self) {
-        for one in self.all.iter().filter(|one| !one.over) {
-            let _ = self.client.release(one.last.id);
-        }
+        self.all.iter().filter(|one| !one.over).for_each(|one| run::release(self.client, &one.last));
     }
 
-    /// Until every process has ended, the daemon is gone, or Ctrl-C is pressed.
+    /// Until every process has ended and a group is gone, or Ctrl-C is pressed.
     fn follow(&mut self, target: &Target, stop: &AtomicBool) {
+        let mut missing = 0;
         while !stop.load(Ordering::Relaxed) {
-            let mut answers = false;
-            for one in self.all.iter_mut().filter(|one| !one.over) {
-                match self.client.application(one.last.id) {
-                    Ok(application) => (one.last, answers) = (application, true),
-                    Err(ClientError::Refused(_)) => one.over = true,
-                    // The daemon may be restarting; the processes go on.
-                    Err(_) => answers |= lives(one.last.pid),
-                }
-            }
-            if !answers {
+            self.look();
+            self.add_new(target);
+            missing = if target.exists() { 0 } else { missing + 1 };
+            let may_come_back = target.may_grow() && missing < MISSING;
+            if !may_come_back && self.all.iter().all(|one| one.over) && self.refused.is_empty() {
                 return;
             }
-            self.add_new(target);
             sleep(stop);
         }
     }
 
-    /// Covers processes of the target that no contract covers yet. A refusal is no error: the process may be a new child
-    /// of a covered one, or may have ended.
-    fn add_new(&mut self, target: &Target) {
-        if !target.may_grow() {
-            return;
+    /// Reads all contracts. Those that a restart of the daemon ended are requested again by [`Attached::add_new`].
+    fn look(&mut self) {
+        let mark = daemon_mark(self.client.socket());
+        for one in self.all.iter_mut().filter(|one| !one.over) {
+            let pid = one.last.pid;
+            match run::of_same_process(self.client.application(one.last.id), pid) {
+                Ok(application) => one.last = application,
+                Err(ClientError::Refused(_)) => {
+                    one.over = true;
+                    if !one.lives() {
+                        continue;
+                    }
+                    if one.daemon == mark {
+                        eprintln!("qfabric: the contract of process {pid} was ended by another command");
+                    } else {
+                        eprintln!("qfabric: the daemon has restarted; asking again for a contract for process {pid}");
+                        self.refused.expect(pid);
+                    }
+                }
+                // The daemon may be restarting; the process goes on.
+                Err(_) => one.over = !one.lives(),
+            }
         }
-        let known = |pid: &i32| self.all.iter().any(|one| one.last.pid == *pid);
-        let new: Vec<i32> = target.roots().unwrap_or_default().into_iter().filter(|pid| !known(pid)).collect();
-        for pid in new {
-            let _ = self.add(pid);
+    }
+
+    /// Covers processes that have no contract: new ones of a group, and those that lost it. A refusal is reported once
+    /// for each process, and the next request waits longer.
+    fn add_new(&mut self, target: &Target) {
+        let known = |pid: &i32| self.all.iter().any(|one| one.last.pid == *pid && one.lives());
+        let mut wanted: Vec<i32> = self.refused.pids().filter(known).collect();
+        if target.may_grow() {
+            wanted.extend(target.roots().unwrap_or_default().into_iter().filter(|pid| !known(pid)));
+        }
+        self.refused.keep(&wanted);
+        for pid in wanted {
+            if !self.refused.is_due(pid) {
+                continue;
+            }
+            match self.add(pid) {
+                Ok(()) => self.refused.forget(pid),
+                Err(error) if code(&error) == "gone" => self.refused.forget(pid),
+                Err(error) => {
+                    if self.refused.again(pid, code(&error)) {
+                        eprintln!("qfabric: process {pid} has no contract: {error}");
+                    }
+                }
+            }
         }
     }
 
@@ -205,8 +281,12 @@ impl Attached<'_> {
     }
 }
 
-fn lives(pid: i32) -> bool {
-    threads::start_time(ThreadId(pid)).is_some()
+/// The code of a refusal; empty for another error.
+fn code(error: &ClientError) -> &str {
+    match error {
+        ClientError::Refused(problem) => &problem.code,
+        _ => "",
+    }
 }
 
 fn sleep(stop: &AtomicBool) {

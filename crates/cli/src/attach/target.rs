@@ -67,6 +67,23 @@ impl Target {
         matches!(self, Target::Group { .. })
     }
 
+    /// Whether it is still there: a process always counts as there, its end is seen otherwise.
+    pub(super) fn exists(&self) -> bool {
+        match self {
+            Target::Process(_) => true,
+            Target::Group { folder, .. } => folder.join("cgroup.procs").exists(),
+        }
+    }
+
+    /// The refusal of a target without processes.
+    pub(super) fn nothing_runs(&self) -> Failure {
+        let why = match self {
+            Target::Process(pid) => format!("no process {pid} runs"),
+            Target::Group { folder, .. } => format!("no process runs in {}", folder.display()),
+        };
+        Failure::refused(format!("{why}\ntry: start it first, then attach"))
+    }
+
     /// Its processes that are not children of each other, ascending.
     pub(super) fn roots(&self) -> Result<Vec<i32>, Failure> {
         match self {
@@ -79,8 +96,7 @@ impl Target {
                 all.remove(&(id() as i32));
                 all.retain(|pid| check(*pid).is_ok());
                 if all.is_empty() {
-                    let why = format!("no process runs in {}", folder.display());
-                    return Err(Failure::refused(format!("{why}\ntry: start it first, then attach")));
+                    return Err(self.nothing_runs());
                 }
                 let below: BTreeSet<i32> = all.iter().flat_map(|pid| threads::descendants(*pid)).collect();
                 Ok(all.difference(&below).copied().collect())

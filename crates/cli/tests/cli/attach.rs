@@ -113,6 +113,82 @@ fn a_detached_contract_stays_until_it_is_ended_and_a_second_one_is_refused() {
     attach(folder.path(), &format!("{target} --end")).expect(3, &["has no contract", "qfabric status"]);
 }
 
+fn stop_and_start(folder: &Path, daemon: Daemon) -> Daemon {
+    drop(daemon);
+    Daemon::start(folder, "")
+}
+
+/// After a restart, the first application of the new daemon has the number that a stopped command still knows.
+#[test]
+fn after_a_restart_attach_asks_again_and_run_and_attach_leave_the_contract_of_a_stranger() {
+    let Some(_lock) = live() else { return };
+    for running in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = Daemon::start(folder.path(), "");
+        let ((program, _), (stranger, _)) = (Program::with_child(), Program::with_child());
+        let command = match running {
+            false => attached(folder.path(), &format!("{} --fixed 0.1", program.pid())),
+            true => {
+                let mut run = qfabric(folder.path());
+                let run = run.args(["run", "--fixed", "0.1", "--", "sleep", "600"]);
+                run.stderr(Stdio::piped()).spawn().unwrap()
+            }
+        };
+        let applications =
+            || Answer::of(qfabric(folder.path()).args(["status", "--json"])).json()["applications"].clone();
+        wait_until(|| applications()[0]["threads"][0].is_object());
+        let pid = Pid::from_child(&command);
+        kill_process(pid, Signal::STOP).unwrap();
+        let _daemon = stop_and_start(folder.path(), daemon);
+        attach(folder.path(), &format!("{} --fixed 0.1 --detach", stranger.pid())).expect(0, &["as application 1:"]);
+        kill_process(pid, Signal::CONT).unwrap();
+        if running {
+            end(command, Signal::TERM);
+        } else {
+            wait_until(|| policy(program.pid()) == DEADLINE);
+            end(command, Signal::INT).expect(0, &["the daemon has restarted; asking again"]);
+            assert_eq!(policy(program.pid()), OTHER);
+        }
+        assert_eq!(policy(stranger.pid()), DEADLINE, "the contract of the stranger was ended");
+    }
+}
+
+#[test]
+fn a_contract_that_another_command_ends_is_not_requested_again() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let (program, _) = Program::with_child();
+    let following = attached(folder.path(), &format!("{} --fixed 0.1", program.pid()));
+    wait_until(|| policy(program.pid()) == DEADLINE);
+    attach(folder.path(), &format!("{} --end", program.pid())).expect(0, &[]);
+    Answer::from(following.wait_with_output().unwrap()).expect(0, &["was ended by another command"]);
+    assert_eq!(policy(program.pid()), OTHER);
+}
+
+/// A process in a pid namespace of its own knows its child as a small number, which is another process of the host.
+#[test]
+fn a_pid_from_a_container_is_refused_and_the_option_is_named() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let inside = |line: &str| {
+        let command = qfabric(folder.path());
+        let mut inside = Command::new("unshare");
+        inside.args(["--pid", "--fork"]).arg(command.get_program()).args(line.split_whitespace());
+        inside.env("XDG_RUNTIME_DIR", folder.path()).env_remove("QFABRIC_SOCKET");
+        Answer::of(&mut inside)
+    };
+    if inside("--version").code != 0 {
+        return qfabric_linux::testing::skip("this test needs a pid namespace that it may make");
+    }
+    inside("status").expect(0, &[]);
+    let (program, _) = Program::with_child();
+    inside(&format!("attach {} --fixed 0.1 --detach", program.pid())).expect(3, &["pid namespace", "--pid host"]);
+    inside("run --fixed 0.1 -- true").expect(3, &["pid namespace", "--pid host"]);
+    assert_eq!(answer_of(folder.path(), "status --json").json()["applications"].as_array().map(Vec::len), Some(0));
+}
+
 /// A control group of this test, in the first hierarchy that lets it make one; removed when dropped.
 struct Group(PathBuf);
 
@@ -140,7 +216,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn every_process_of_a_control_group_is_covered_also_one_that_joins_later() {
+fn every_process_of_a_control_group_is_covered_also_one_that_joins_after_all_others_ended() {
     let Some(_lock) = live() else { return };
     let Some(group) = Group::new() else {
         return qfabric_linux::testing::skip("this test needs a control group that it may make");
@@ -152,10 +228,12 @@ fn every_process_of_a_control_group_is_covered_also_one_that_joins_later() {
     group.take_in(second.pid());
     let attach = attached(folder.path(), &format!("{} --fixed 0.05", group.0.display()));
     wait_until(|| [&first, &second].into_iter().all(|program| policy(program.pid()) == DEADLINE));
+    drop((first, second));
+    wait_until(|| fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty());
     group.take_in(later.pid());
     wait_until(|| policy(later.pid()) == DEADLINE);
     end(attach, Signal::TERM).expect(0, &["attached to qfabric-attach-"]);
-    assert!([&first, &second, &later].into_iter().all(|program| policy(program.pid()) == OTHER));
+    assert_eq!(policy(later.pid()), OTHER);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! If this host offers no mechanism, only the refusal of `run` is tested.
 
 use std::fs::File;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -79,6 +80,22 @@ impl Drop for Daemon {
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
+}
+
+/// Every user of a host can take a port before the daemon does.
+#[test]
+fn a_daemon_whose_ports_are_taken_serves_the_rest_and_the_ports_when_they_are_free() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [page, metrics] = [0, 1].map(|which| taken[which].local_addr().unwrap());
+    let config = format!("[web]\nlisten = \"{page}\"\n[metrics]\nlisten = \"{metrics}\"\n");
+    let _daemon = Daemon::start(folder.path(), &config);
+    let url = || Answer::of(qfabric(folder.path()).args(["web", "--print-url"]));
+    url().expect(3, &["cannot listen at", &page.to_string()]);
+    drop(taken);
+    wait_until(|| [page, metrics].iter().all(|address| TcpStream::connect(address).is_ok()));
+    url().expect(0, &[&page.to_string()]);
 }
 
 #[test]

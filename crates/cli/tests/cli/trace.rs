@@ -70,6 +70,27 @@ fn the_trace_of_the_last_minute_has_the_jobs_and_misses_that_the_daemon_counted(
     assert!(decisions.contains(&"contract in force") && decisions.contains(&"contract ended"), "{decisions:?}");
 }
 
+/// The daemon began after the time that is asked for, so that nothing is known, and nothing drawn, of the time before.
+#[test]
+fn a_trace_does_not_reach_back_beyond_what_the_daemon_knows() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let began = qfabric_linux::clock::readings()[0];
+    let _daemon = Daemon::start(folder.path(), "");
+    let client = client(folder.path());
+    let contract = Contract { jobs: JobSource::Marked, ..Contract::new("worker", Nanos::from_millis(10)) };
+    let _session = Session::start(&client, contract).unwrap();
+    let file = folder.path().join("t.pftrace");
+    let mut trace = qfabric(folder.path());
+    trace.args(["trace", "--last", "600s", "-o"]).arg(&file);
+    Answer::of(&mut trace).expect(0, &["the daemon's record reaches back "]);
+    let summary = Answer::of(trace.arg("--json")).json();
+    let now = qfabric_linux::clock::readings()[0];
+    assert!(summary["seconds"].as_f64().unwrap() * 1e9 <= (now - began) as f64, "{summary}");
+    let events = events(&std::fs::read(&file).unwrap());
+    assert!(!events.is_empty() && events.iter().all(|event| event.at >= began), "{events:?}");
+}
+
 #[test]
 fn a_recorded_trace_has_the_jobs_of_its_time_only() {
     let Some(_lock) = live() else { return };

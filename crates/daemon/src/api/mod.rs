@@ -8,6 +8,7 @@ mod accept;
 pub(crate) mod answers;
 pub(crate) mod ecalls;
 mod leases;
+mod listening;
 pub(crate) mod routes;
 mod server;
 mod sockets;
@@ -15,6 +16,7 @@ mod tcp;
 
 pub(crate) use accept::{Place, Places, accept_each, after_failure, refused as refused_connections};
 pub(crate) use leases::serve_rings;
+pub(crate) use listening::{RETRY, failed as failed_to_listen, listen};
 pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::{bounded, serve_http};
 pub(crate) use sockets::{Sockets, bind};

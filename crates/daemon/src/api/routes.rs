@@ -399,10 +399,11 @@ pub(crate) async fn save_energy(
     shown(move || context.energy.save(app, &applications)).await
 }
 
-/// Show what happened in the last minute: jobs, budgets, decisions, events
+/// Show what happened in the last 32768 records: jobs, budgets, decisions, events
 ///
 /// A page of records. The next page begins at the number `next` of this one. A user sees the records of the user's
-/// own applications, an administrator all.
+/// own applications, an administrator all. How long the records reach back depends on how fast they come:
+/// `complete_since_ns`.
 #[utoipa::path(get, path = "/v1/timeline", params(
     ("from" = Option<u64>, Query, description = "Number of the first record; default: the oldest that is kept"),
     ("since_ns" = Option<u64>, Query, description = "Only records of this time or later, CLOCK_MONOTONIC")), responses(

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,24 +23,49 @@ use tokio::sync::Semaphore;
 
 use super::accept::after_failure;
 use super::answers::Refused;
+use super::listening;
 use super::server::bounded;
 use crate::auth::is_same_secret;
 use crate::web::is_local_name;
 use crate::{ending, problem};
 
+/// The key of the configuration that has the address.
+const KEY: &str = "metrics.listen";
 /// Connections at the same time; further ones wait.
 const CONNECTIONS: usize = 16;
 
-/// The listening socket of the metrics, and the token that requests need.
+/// Where the metrics are served, and the token that requests need.
 pub(crate) struct MetricsSocket {
-    pub listener: StdListener,
-    pub token: Option<String>,
+    address: SocketAddr,
+    /// `None` while the address is in use.
+    listener: Option<StdListener>,
+    token: Option<String>,
+}
+
+impl MetricsSocket {
+    pub(crate) fn open(address: SocketAddr, token: Option<String>) -> MetricsSocket {
+        let listener = listening::listen(KEY, address).inspect_err(|why| {
+            tracing::error!("{why}; until then the metrics are served on the Unix socket only");
+        });
+        MetricsSocket { address, listener: listener.ok(), token }
+    }
+
+    /// Tries the address again if another program had it.
+    fn listener(&mut self) -> Option<StdListener> {
+        self.listener.take().or_else(|| listening::listen(KEY, self.address).ok())
+    }
 }
 
 /// Serves until dropped.
-pub(crate) async fn serve_metrics(socket: MetricsSocket, router: Router, timeout: Duration) -> io::Result<()> {
-    let MetricsSocket { listener, token } = socket;
-    let (listener, token) = (TcpListener::from_std(listener)?, token.map(Arc::<str>::from));
+pub(crate) async fn serve_metrics(mut socket: MetricsSocket, router: Router, timeout: Duration) -> io::Result<()> {
+    let listener = loop {
+        match socket.listener() {
+            Some(listener) => break TcpListener::from_std(listener)?,
+            None => tokio::time::sleep(listening::RETRY).await,
+        }
+    };
+    tracing::info!(address = %socket.address, "metrics are served");
+    let token = socket.token.map(Arc::<str>::from);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -52,7 +77,7 @@ pub(crate) async fn serve_metrics(socket: MetricsSocket, router: Router, timeout
                     drop(place);
                 });
             }
-            Err(error) => after_failure(&error, "metrics.listen").await,
+            Err(error) => after_failure(&error, KEY).await,
         }
     }
 }
@@ -105,6 +130,16 @@ mod tests {
             assert!(!is_allowed(&request(&[("authorization", wrong), ("host", "127.0.0.1")]), token), "{wrong}");
         }
         assert!(!is_allowed(&request(&[("host", "localhost")]), token));
+    }
+
+    #[test]
+    fn metrics_are_served_as_soon_as_another_program_gives_the_port_back() {
+        let taken = StdListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let mut socket = MetricsSocket::open(address, None);
+        assert!(socket.listener().is_none());
+        drop(taken);
+        assert_eq!(socket.listener().unwrap().local_addr().unwrap(), address);
     }
 
     #[test]

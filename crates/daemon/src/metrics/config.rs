@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -40,20 +40,14 @@ impl MetricsConfig {
         }
     }
 
-    /// Binds the address, if there is one.
-    pub(crate) fn bind(&self) -> Result<Option<MetricsSocket>, DaemonError> {
+    /// What serves the metrics, if there is an address. A token that cannot be used is an error of the configuration; an
+    /// address that is in use is not, because every user of this host can take a port.
+    pub(crate) fn open(&self) -> Result<Option<MetricsSocket>, DaemonError> {
         let Some(address) = self.listen else { return Ok(None) };
-        let failed = |what: String| DaemonError::Metrics(what);
-        let token = self.token_file.as_deref().map(|path| {
-            read_token(path).map_err(|error| failed(format!("metrics.token_file {}: {error}", path.display())))
-        });
-        let bound = TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        });
-        let refused =
-            |error| failed(format!("metrics.listen: cannot listen at {address}: {error}; choose another port"));
-        Ok(Some(MetricsSocket { listener: bound.map_err(refused)?, token: token.transpose()? }))
+        let unusable =
+            |path: &Path, error| DaemonError::Metrics(format!("metrics.token_file {}: {error}", path.display()));
+        let token = self.token_file.as_deref().map(|path| read_token(path).map_err(|error| unusable(path, error)));
+        Ok(Some(MetricsSocket::open(address, token.transpose()?)))
     }
 }
 
@@ -113,11 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_named() {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let config = MetricsConfig { listen: taken.local_addr().ok(), token_file: None };
-        let refusal = config.bind().err().unwrap().to_string();
-        assert!(refusal.contains("metrics.listen") && refusal.contains("another port"), "{refusal}");
-        assert!(MetricsConfig::default().bind().unwrap().is_none());
+    fn no_address_serves_no_metrics() {
+        assert!(MetricsConfig::default().open().unwrap().is_none());
     }
 }

@@ -1,5 +1,8 @@
 //! The files of the page, compiled into the daemon. The page needs nothing from outside this machine.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName};
 use axum::http::{HeaderMap, HeaderValue};
@@ -46,14 +49,22 @@ pub(super) fn find(path: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.path == path)
 }
 
+/// By path: computed once, because anybody may ask for the files.
+static TAGS: LazyLock<BTreeMap<&'static str, HeaderValue>> =
+    LazyLock::new(|| ASSETS.iter().map(|asset| (asset.path, tag(asset.bytes))).collect());
+
 impl Asset {
+    fn tag(&self) -> HeaderValue {
+        TAGS[self.path].clone()
+    }
+
     /// The file, which a browser keeps and asks about again.
     pub(super) fn response(&self) -> Response {
         let mut response = Body::from(self.bytes).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert(ETAG, tag(self.bytes));
+        headers.insert(ETAG, self.tag());
         response
     }
 }

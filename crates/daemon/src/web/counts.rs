@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::guard::Cause;
+use crate::api::failed_to_listen;
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
 /// By [`Cause`].
@@ -17,6 +18,8 @@ pub(crate) struct WebReport {
     pub origins: u64,
     pub tokens: u64,
     pub limits: u64,
+    /// Failed attempts to listen, for the page and for the metrics.
+    pub not_listening: u64,
 }
 
 pub(super) fn asked() {
@@ -36,5 +39,6 @@ pub(crate) fn report() -> WebReport {
         origins: of(Cause::Origin),
         tokens: of(Cause::Token),
         limits: of(Cause::Limit),
+        not_listening: failed_to_listen(),
     }
 }

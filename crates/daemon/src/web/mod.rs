@@ -25,7 +25,6 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::auth::Peer;
 use crate::problem;
-use crate::startup::DaemonError;
 use tokens::Tokens;
 
 pub use config::WebConfig;
@@ -48,14 +47,23 @@ struct Door {
 }
 
 impl Web {
-    /// Binds the configured address, if there is one. The receiver gets the listening socket when there is one.
-    pub(crate) fn start(config: &WebConfig) -> Result<(Arc<Web>, Receiver<TcpListener>), DaemonError> {
+    /// Listens at the configured address, if there is one. The receiver gets the listening socket when there is one.
+    pub(crate) fn start(config: &WebConfig) -> (Arc<Web>, Receiver<TcpListener>) {
         let (opened, receiver) = channel(1);
-        let mut door = Door { address: None, opened, tokens: Tokens::default() };
-        if config.enabled && config.listen.is_some() {
-            door.open(config).map_err(DaemonError::Web)?;
+        let door = Door { address: None, opened, tokens: Tokens::default() };
+        let web = Web { config: config.clone(), door: Lock::new(door) };
+        if let Err(why) = web.open_configured() {
+            tracing::error!("{why}; until then there is no web page");
         }
-        Ok((Arc::new(Web { config: config.clone(), door: Lock::new(door) }), receiver))
+        (Arc::new(web), receiver)
+    }
+
+    /// Opens the configured address, if there is one and it is closed: another program may have had the port before.
+    fn open_configured(&self) -> Result<(), String> {
+        if !self.config.enabled || self.config.listen.is_none() {
+            return Ok(());
+        }
+        self.door.with(|door| door.open(&self.config)).map(drop)
     }
 
     /// The address of the page with the token of `peer`. Opens the page if it is closed.

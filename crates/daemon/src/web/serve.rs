@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! accepted ──> stranger ──(first valid token)──> place of the user ──> closed when idle for api.timeout
-//!    │            └──(no valid token for 10 s)──> closed
+//!    │            └──(no valid token for 10 s, or in 64 requests)──> closed
 //!    └──(too many strangers)──> refused
 //! ```
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::Request;
@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::guard::{Cause, Refusal, Target, judge};
 use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
-use crate::api::{Place, Places, after_failure, bounded};
+use crate::api::{Place, Places, RETRY, after_failure, bounded};
 use crate::auth::Peer;
 use crate::{ending, problem};
 
@@ -39,6 +39,8 @@ const USERS: usize = 64;
 const STRANGERS: usize = 32;
 /// Time in which a connection must show a token.
 const STRANGER_TIME: Duration = Duration::from_secs(10);
+/// Requests of a connection without a valid token, after which it is closed. A browser needs nine for the page.
+const STRANGER_REQUESTS: u32 = 64;
 /// Longest answer of the API that is passed on, in bytes; the API's own limits of applications and channels keep
 /// answers shorter.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -58,7 +60,7 @@ pub(crate) async fn serve_web(
     router: Router,
     timeout: Duration,
 ) -> std::io::Result<()> {
-    let Some(listener) = opened.recv().await else { return Ok(()) };
+    let Some(listener) = opened_socket(&web, &mut opened).await else { return Ok(()) };
     let listener = TcpListener::from_std(listener)?;
     let router = TowerToHyperService::new(router);
     let desk = Arc::new(Desk { web, router, places: Places::new(USERS), timeout });
@@ -75,16 +77,27 @@ pub(crate) async fn serve_web(
     }
 }
 
+/// Waits for the listening socket; tries the configured address again while another program has it.
+async fn opened_socket(web: &Web, opened: &mut Receiver<StdListener>) -> Option<StdListener> {
+    loop {
+        tokio::select! {
+            listener = opened.recv() => return listener,
+            // The error was logged at the first attempt, and each attempt is counted.
+            () = tokio::time::sleep(RETRY) => drop(web.open_configured()),
+        }
+    }
+}
+
 /// What a connection holds: the permit of a stranger, or the place of its user.
 enum Seat {
-    Stranger { _permit: OwnedSemaphorePermit },
+    Stranger { _permit: OwnedSemaphorePermit, requests: u32 },
     User { uid: u32, _place: Place },
 }
 
 type SharedSeat = Arc<Mutex<Seat>>;
 
 async fn serve_one(stream: TcpStream, desk: Arc<Desk>, permit: OwnedSemaphorePermit) {
-    let seat: SharedSeat = Arc::new(Mutex::new(Seat::Stranger { _permit: permit }));
+    let seat: SharedSeat = Arc::new(Mutex::new(Seat::Stranger { _permit: permit, requests: 0 }));
     let (http, held) = (bounded(desk.timeout), seat.clone());
     let service = service_fn(move |request| {
         let (desk, seat) = (desk.clone(), held.clone());
@@ -101,12 +114,28 @@ async fn serve_one(stream: TcpStream, desk: Arc<Desk>, permit: OwnedSemaphorePer
         }
     };
     if let Err(error) = ended {
+        // The parser refused it before it was a request.
+        if error.is_parse() {
+            counts::asked();
+            counts::refused(if error.is_parse_too_large() { Cause::Limit } else { Cause::Method });
+        }
         tracing::debug!(%error, "connection to the web page ended");
     }
 }
 
 fn is_stranger(seat: &SharedSeat) -> bool {
     matches!(*seat.lock().unwrap_or_else(PoisonError::into_inner), Seat::Stranger { .. })
+}
+
+/// Counts a request of a stranger; `true` if the connection must not send another one.
+fn is_exhausted(seat: &SharedSeat) -> bool {
+    match &mut *seat.lock().unwrap_or_else(PoisonError::into_inner) {
+        Seat::Stranger { requests, .. } => {
+            *requests += 1;
+            *requests >= STRANGER_REQUESTS
+        }
+        Seat::User { .. } => false,
+    }
 }
 
 impl Desk {
@@ -128,6 +157,9 @@ impl Desk {
         if known.is_some() && response.headers().get(ETAG) == known.as_ref() {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             *response.body_mut() = Body::empty();
+        }
+        if is_exhausted(seat) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         assets::protect(response.headers_mut());
         response

@@ -128,8 +128,10 @@ fn requests_that_are_not_of_the_page_are_refused_and_counted() {
     refused(page.ask("POST", "/v1/web", &bearer), 405, "no_such_method");
     let expected: Vec<u64> = before.iter().zip([2_u64, 2, 1, 1]).map(|(before, more)| before + more).collect();
     assert_eq!(["tokens", "origins", "paths", "methods"].map(counted).to_vec(), expected);
+    let limits = counted("limits");
     let oversized = page.ask("GET", "/v1/status", &format!("{bearer}x: {}\r\n", "x".repeat(100_000)));
     assert!(!(200..400).contains(&oversized.status), "{}", oversized.head);
+    eventually("the oversized request is counted", || counted("limits") > limits);
     assert_eq!(page.get("/v1/status").status, 200, "the service goes on");
 }
 
@@ -156,6 +158,21 @@ fn connections_without_a_token_do_not_take_the_places_of_users() {
     ask(&mut own);
     drop(strangers);
     eventually("the places of strangers are free again", || page.get("/v1/host").status == 200);
+}
+
+#[test]
+fn a_connection_without_a_token_is_closed_after_64_requests() {
+    let _lock = live_lock();
+    let (_service, _client, page) = opened();
+    let mut stream = TcpStream::connect(&page.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET /icon.svg HTTP/1.1\r\nhost: {}\r\n\r\n", page.address);
+    // The service may close before it has read everything.
+    let _ = stream.write_all(request.repeat(100).as_bytes());
+    let mut answers = Vec::new();
+    let _ = stream.read_to_end(&mut answers);
+    let answers = String::from_utf8_lossy(&answers).to_ascii_lowercase();
+    assert_eq!((answers.matches("http/1.1 200").count(), answers.matches("connection: close").count()), (64, 1));
 }
 
 /// Run by the next test as another user: prints the address of the user's page.

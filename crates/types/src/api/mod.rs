@@ -16,7 +16,7 @@
 //! | `PUT /v1/limits` | all [`HostLimits`]; only for root and the service's own user → [`HostLimits`] |
 //! | `PATCH /v1/limits` | [`LimitsPatch`] with the changed limits; for the same users → all [`HostLimits`] |
 //! | `GET /v1/energy` | → [`energy::EnergyStatus`] |
-//! | `GET /v1/timeline` | → [`timeline::Timeline`]: a page of what happened in the last minute |
+//! | `GET /v1/timeline` | → [`timeline::Timeline`]: a page of what just happened |
 //! | `POST /v1/web` | → [`web::WebPage`]: the address of the web page with a token of the user |
 //! | `GET /metrics` | → Prometheus text |
 //!

@@ -1,7 +1,8 @@
-//! The timeline: what happened on a host in the last minute, record by record (`GET /v1/timeline`).
+//! The timeline: what just happened on a host, record by record (`GET /v1/timeline`). The daemon keeps the last 32768
+//! records; when it discards some, it begins with the user who has the most.
 //!
 //! Times are in nanoseconds of CLOCK_MONOTONIC of the host. Records are numbered in the order in which the daemon
-//! made them; their times may differ a little from this order. A user sees the records of the user's own applications
+//! made them, for a user among the records that this user sees; their times may differ a little from this order. A user sees the records of the user's own applications
 //! and processes; an administrator sees all.
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,11 @@ pub struct Timeline {
     pub more: bool,
     /// Records between `from` and this page that the daemon has discarded to make room.
     pub lost: u64,
-    /// Events of channels and ECalls that were not recorded since the daemon's start, because there were too many.
+    /// The daemon has discarded no record of this time or later that the caller may see.
+    #[serde(default)]
+    pub complete_since_ns: Instant,
+    /// Events of channels and ECalls of the user, or for an administrator of all users, that were not recorded since the
+    /// daemon's start, because there were too many.
     pub skipped: u64,
     /// The applications that the records of this page name.
     pub applications: Vec<TimelineApplication>,

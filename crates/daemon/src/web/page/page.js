@@ -6,7 +6,10 @@ const PAUSE_MS = 250;
 const TROUBLE_MS = 2000;
 /** Readings of the state that are kept: one minute. */
 const SAMPLES = (SPAN * 1000) / PAUSE_MS;
-const MOST_JOBS = 20000;
+/** Jobs of each application that are kept. */
+const MOST_JOBS = 4000;
+/** Time without an answer after which the page says what may have happened. */
+const LOST_MS = 10000;
 const MOST_EVENTS = 100;
 /** Policies whose last decision is shown. */
 const MOST_REASONS = 8;
@@ -77,8 +80,10 @@ function say(text, trouble = false) {
 
 /** Readings of the state: time in seconds of the daemon's clock, host values, and applications by number. */
 const samples = [];
-/** Ended jobs: [time, application, error in periods, share]. */
-let jobs = [];
+/** Ended jobs by application, the oldest first: their time, error in periods, and share. */
+const jobs = new Map();
+/** From this time on the daemon has given every record, in seconds of its clock. */
+let completeSince = 0;
 let events = [];
 const names = new Map();
 let next = 0;
@@ -92,19 +97,25 @@ async function readTimeline() {
   for (let more = true, pages = 0; more && pages < 40; pages += 1) {
     const page = await get(`/v1/timeline?from=${next}`, false);
     clockOffset = page.now_ns / NS - performance.now() / 1000;
+    completeSince = Math.max(completeSince, next === 0 ? page.complete_since_ns / NS : 0, page.lost > 0 ? (page.records[0]?.at_ns ?? page.now_ns) / NS : 0);
     ({ next, more } = page);
     page.applications.forEach((app) => names.set(app.id, app.name));
     page.records.forEach(remember);
   }
   const oldest = now() - SPAN;
-  jobs = jobs.filter((job) => job.at >= oldest).slice(-MOST_JOBS);
+  for (const [app, own] of jobs) {
+    const kept = own.filter((job) => job.at >= oldest).slice(-MOST_JOBS);
+    if (kept.length) jobs.set(app, kept);
+    else jobs.delete(app);
+  }
   events = events.slice(-MOST_EVENTS);
 }
 
 function remember(record) {
   if (record.kind === "job") {
     const period = record.deadline_ns - record.release_ns;
-    jobs.push({ at: record.at_ns / NS, app: record.app, error: record.error_ns / period, share: record.cost_ns / period });
+    if (!jobs.has(record.app)) jobs.set(record.app, []);
+    jobs.get(record.app).push({ at: record.at_ns / NS, error: record.error_ns / period, share: record.cost_ns / period });
   } else if (record.kind !== "budget") {
     events.push({ key: `${record.at_ns}-${events.length}-${record.kind}`, record });
   }
@@ -283,7 +294,7 @@ function drawApplication(app, x, time) {
   setText(at("h-detail"), `Application ${app.id}: ${app.contract.name}`);
   setText(at("detail-text"), `Process ${app.pid} of user ${app.owner.uid}, class ${app.contract.class}, period ${duration(app.contract.period_ns)}, ` +
     `target interval −${app.contract.early} T to ${app.contract.late} T, ${app.threads.length} threads under reservation`);
-  const own = jobs.filter((job) => job.app === app.id);
+  const own = jobs.get(app.id) ?? [];
   const of = (value) => samples.map((one) => (one.apps.has(app.id) ? value(one.apps.get(app.id)) : null));
   const used = own.length ? meanUse(own) : of((one) => one.used);
   charts.budget.show([x, of((one) => one.granted), of((one) => one.wanted), used],
@@ -291,8 +302,16 @@ function drawApplication(app, x, time) {
   const seconds = perSecond(app.id, time);
   charts.misses.show(seconds, `${sum(seconds[1], Number)} of ${sum(seconds[2], Number)} jobs missed their deadline in the last minute`);
   const late = own.filter((job) => job.error > 0).length;
-  charts.errors.show(classes(own.map((job) => job.error)),
-    own.length ? `${own.length} jobs in the last minute, ${late} with a positive error` : "No jobs of your own applications in the last minute");
+  const span = `the last ${Math.round(spanOf(own, time))} s`;
+  const said = own.length ? `${own.length} jobs in ${span}, ${late} with a positive error` : `No jobs of your own applications in ${span}`;
+  setText(at("errors-text"), said);
+  charts.errors.show(classes(own.map((job) => job.error)), said);
+}
+
+/** The seconds of which all jobs of an application are known: at most a minute. */
+function spanOf(own, time) {
+  const first = own.length >= MOST_JOBS ? own[0].at : 0;
+  return Math.max(0, Math.min(SPAN, time - Math.max(first, completeSince)));
 }
 
 /** The mean share of the jobs that ended between two readings; a reading without an end keeps the last mean. */
@@ -327,6 +346,7 @@ const SLOW = [
   ["/v1/channels", showChannels], ["/v1/hosts", showHosts], ["/v1/policies", showPolicies], ["/v1/net", showNet], ["/v1/energy", showEnergy],
 ];
 let turn = 0;
+let answeredAt = performance.now();
 let stopped = false;
 
 async function readSlow([path, show]) {
@@ -352,17 +372,25 @@ async function look() {
   say("Live, four readings in a second");
 }
 
+/** A daemon that restarts takes another port and gives new tokens, so that this page may never be answered again. */
+function noAnswer(ms) {
+  if (ms < LOST_MS) return "The daemon does not answer; the page tries again";
+  return `The daemon has not answered for ${Math.round(ms / 1000)} s. If it has restarted, open its new page: qfabric web`;
+}
+
 async function run() {
   if (stopped) return;
   let pause = PAUSE_MS;
   const start = performance.now();
   try {
     if (!document.hidden) await look();
+    answeredAt = performance.now();
     pause = Math.max(50, PAUSE_MS - (performance.now() - start));
   } catch (error) {
     pause = TROUBLE_MS;
     stopped ||= error.status === 401;
-    say(error instanceof Refused ? `${error.message}; ${error.next}` : "The daemon does not answer; the page tries again", true);
+    if (error instanceof Refused) answeredAt = performance.now();
+    say(error instanceof Refused ? `${error.message}; ${error.next}` : noAnswer(performance.now() - answeredAt), true);
   }
   if (!stopped) setTimeout(run, pause);
 }
