@@ -17,7 +17,7 @@ use qfabric_types::monitor::{AttributeId, HOST};
 use qfabric_types::{AppId, Instant};
 
 use super::super::{Change, Controller, Decision, Decisions, Interest, Reasons, View};
-use super::cpu::{Contracts, LOOK, Part, guarantee};
+use super::cpu::{Answer, Contracts, LOOK, Part, answer, guarantee};
 use super::facts::{Facts, least_delay, of_application, pressure};
 use super::{ARRIVED, DECODED, GENERATED, MISSES, SENT, SHOWN, stream_of};
 
@@ -42,6 +42,18 @@ impl Integrated {
     /// The application here that generates the stream.
     fn source_here(&self, view: &View<'_>) -> Option<AppId> {
         self.facts.members(view.host).find(|application| Contracts::part(view, *application) == Some(Part::Source))
+    }
+
+    /// Learns what was granted to the source.
+    fn on_answer(&mut self, change: &Change, view: &View<'_>) {
+        let Some((application, answer)) = answer(change, view) else { return };
+        if self.source_here(view) != Some(application) {
+            return;
+        }
+        match answer {
+            Answer::Own(share) => self.source.own(share),
+            Answer::Granted(share) => self.source.granted(share, view.now),
+        }
     }
 
     fn look_at_source(&mut self, application: AppId, view: &View<'_>, decisions: &mut Decisions) {
@@ -133,12 +145,16 @@ impl Controller for Integrated {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        self.facts.interests()
+        self.facts.interests().into_iter().chain(Contracts::interests()).collect()
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, _decisions: &mut Decisions) {
+        self.sinks.on_change(change, view);
+        self.on_answer(change, view);
         if let Some(left) = self.facts.on_change(change, view) {
             self.sinks.forget(left);
+            // The next source of this host is told the levels.
+            self.begun = false;
         }
         self.look.get_or_insert(view.now + LOOK);
     }
