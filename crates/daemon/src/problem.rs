@@ -252,7 +252,7 @@ pub(crate) fn already_held(app: AppId) -> Problem {
 
 pub(crate) fn too_many_decisions(limit: usize) -> Problem {
     let message = format!("{limit} decisions of policies stand about this contract, the limit");
-    new("too_many_decisions", message, "stop a policy: qfabric policy ls")
+    new("channel_limit", message, "stop a policy: qfabric policy ls")
 }
 
 pub(crate) fn too_large(limit: usize) -> Problem {
