@@ -59,11 +59,6 @@ impl<K: Ord + Clone> Relief<K> {
         self.sinks.remove(sink);
     }
 
-    /// Forgets the sinks for which `keep` returns false.
-    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.sinks.retain(|sink, _| keep(sink));
-    }
-
     /// The least delay since the last report of a sink, in nanoseconds, with any constant error. A number that is not
     /// finite is ignored.
     pub fn on_delay(&mut self, sink: &K, delay_ns: f64, now: Instant) {

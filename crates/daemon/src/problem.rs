@@ -263,6 +263,11 @@ pub(crate) fn already_held(app: AppId) -> Problem {
     new("already_held", message, "close the other connection, or request another contract")
 }
 
+pub(crate) fn too_many_decisions(limit: usize) -> Problem {
+    let message = format!("{limit} decisions of policies stand about this contract, the limit");
+    new("channel_limit", message, "stop a policy: qfabric policy ls")
+}
+
 pub(crate) fn too_large(limit: usize) -> Problem {
     new("too_large", format!("the body has more than {limit} bytes"), "send a shorter profile")
 }

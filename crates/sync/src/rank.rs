@@ -91,7 +91,7 @@ pub const OWNED: u16 = 505;
 pub const OFFERS: u16 = 506;
 /// `daemon`: requests that wait for an offer.
 pub const WAITING: u16 = 507;
-/// `daemon`: messages of the control thread about loans.
+/// `daemon`: messages of the control thread about loans and contracts.
 pub const LOAN_WORDS: u16 = 508;
 /// `daemon`: delay requests for readings.
 pub const DELAYS: u16 = 509;

@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex as Lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use qfabric_client::Client;
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, FilterScope, Notice, SinkOptions, Source, SourceOptions, Spec, Submission,
+    Channel, Channels, Direction, Filter, FilterScope, Notice, Registration, SinkOptions, Source, SourceOptions, Spec,
+    Submission,
 };
 
 use qfabric_types::api::{ApplicationRequest, ApplicationScope};
-use qfabric_types::{Contract, Nanos, Share, ThreadId};
+use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
 
 use crate::channels::{FORMAT, Host, live, two_hosts};
 use crate::harness::{Answer, qfabric};
+use crate::live::wait_until;
 
 /// Longest wait for a change, long enough for a loaded machine. A policy tries a higher rate every 2 to 16 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -179,13 +182,18 @@ fn wait_for_rate_notice(channels: &Channels, host: &str, rate: Option<i64>) {
 }
 
 /// Waits until a process receives the decision `wanted`: channel, attribute, subject, amount.
-fn wait_for_decision(channels: &Channels, wanted: (&str, &str, &str, i64)) {
+fn wait_for_decision(channels: &Channels, (channel, attribute, subject, amount): (&str, &str, &str, i64)) {
+    wait_for_notice(channels, (channel, attribute, subject, Some(amount)));
+}
+
+/// As [`wait_for_decision`]; no amount: no policy decides it any more.
+fn wait_for_notice(channels: &Channels, wanted: (&str, &str, &str, Option<i64>)) {
     let (channel, attribute, subject, amount) = wanted;
     let wanted = Notice::Decided {
         channel: channel.to_owned(),
         attribute: attribute.to_owned(),
         subject: subject.to_owned(),
-        amount: Some(amount),
+        amount,
     };
     let (end, mut seen) = (Instant::now() + PATIENCE, Vec::new());
     while !seen.contains(&wanted) {
@@ -357,6 +365,103 @@ fn the_quality_falls_while_the_link_is_too_narrow_and_the_reason_is_shown() {
     let list = alpha.run(&["policy", "why", "adapt.video", "--json"]).json();
     let last = list.as_array().unwrap().last().unwrap();
     assert!(last["cause"].as_str().unwrap().contains("kept for") && last["candidates"][0]["chosen"] == true, "{last}");
+}
+
+/// Reports an application's rates and CPU time about five times a second until `steps` have ended.
+fn while_reported(member: &Registration, reports: &Lock<Vec<(&str, i64)>>, steps: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let now = reports.lock().unwrap().clone();
+                now.iter().for_each(|(attribute, value)| member.report(attribute, *value).unwrap());
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(steps));
+        stop.store(true, Ordering::Relaxed);
+        ended.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    });
+}
+
+/// Runs `steps` with a thread of this process under the contract. It uses no CPU time.
+fn while_under_contract(client: &Client, contract: Contract, steps: impl FnOnce()) {
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let covers = ApplicationScope::Thread(ThreadId(rustix::thread::gettid().as_raw_nonzero().get()));
+            let request = ApplicationRequest { pid: std::process::id() as i32, covers, contract };
+            let admitted = client.admit(&request);
+            barrier.wait();
+            barrier.wait();
+            client.release(admitted.unwrap().id).unwrap();
+        });
+        barrier.wait();
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(steps));
+        barrier.wait();
+        ended.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    });
+}
+
+fn contract_in_force(client: &Client) -> Contract {
+    client.applications().unwrap().remove(0).contract
+}
+
+#[test]
+fn the_policy_cpu_raises_a_guarantee_and_gives_it_back_when_it_stops() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::among(all.path(), "alpha", &[]);
+    let (channels, client) = (connect(&alpha), Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap());
+    let _video = channels.create("video", &Spec::of(FORMAT)).unwrap();
+    let camera = channels.register("camera", "video", &[]).unwrap();
+    // 20 events per second need 0.01 CPU · 20 and 15 %.
+    let reports = Lock::new(vec![("app.cpu", 50_000), ("app.generated_milli", 5_000)]);
+    while_under_contract(&client, Contract::new("camera", Nanos::from_millis(40)), || {
+        let own = contract_in_force(&client);
+        assert_eq!((own.class, own.guaranteed), (Class::C, None));
+        alpha.run(&["policy", "start", "cpu", "--channel", "video", "--rate", "20"]).expect(0, &["cpu.video runs"]);
+        while_reported(&camera, &reports, || {
+            wait_until(|| contract_in_force(&client).guaranteed.is_some_and(|share| share >= Share::from_ppm(200_000)));
+            assert_eq!(contract_in_force(&client).class, Class::B);
+            alpha.run(&["policy", "ls"]).expect(0, &["app.cpu_guaranteed for camera"]);
+            alpha.run(&["policy", "stop", "cpu.video"]).expect(0, &[]);
+            wait_until(|| contract_in_force(&client) == own);
+        });
+    });
+}
+
+#[test]
+fn the_policy_integrated_never_cuts_the_owners_guarantee_and_its_stop_releases_contract_and_levels() {
+    let Some((_alone, all)) = live() else { return };
+    let alpha = Host::among(all.path(), "alpha", &[]);
+    let (channels, client) = (connect(&alpha), Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap());
+    let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
+    let _source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let (camera, viewer) =
+        (channels.register("camera", "video", &[]).unwrap(), channels.register("viewer", "video", &[]).unwrap());
+    let of_viewer = |cpu| vec![("app.cpu", cpu), ("app.arrived_milli", 20_000), ("app.shown_milli", 5_000)];
+    let (generated, shown) = (Lock::new(vec![("app.generated_milli", 20_000)]), Lock::new(of_viewer(50_000)));
+    let guaranteed = Some(Share::from_ppm(300_000));
+    let contract = Contract { class: Class::B, guaranteed, ..Contract::new("viewer", Nanos::from_millis(40)) };
+    while_under_contract(&client, contract, || {
+        let own = contract_in_force(&client);
+        let start =
+            ["policy", "start", "integrated", "--channel", "video", "--rate", "20", "--ladder", "quality=80,60"];
+        alpha.run(&start).expect(0, &["integrated.video runs"]);
+        while_reported(&camera, &generated, || {
+            while_reported(&viewer, &shown, || {
+                wait_for_decision(&channels, ("video", "app.level", "quality", 80));
+                wait_until(|| alpha.run(&["policy", "ls"]).out.contains("app.cpu_guaranteed for viewer"));
+                // The answer to the command comes after the decision, which asked for less than the owner has.
+                assert_eq!(contract_in_force(&client).guaranteed, guaranteed, "a smaller share cuts nothing");
+                *shown.lock().unwrap() = of_viewer(100_000);
+                wait_until(|| contract_in_force(&client).guaranteed > guaranteed);
+                alpha.run(&["policy", "stop", "integrated.video"]).expect(0, &[]);
+                wait_until(|| contract_in_force(&client) == own);
+                wait_for_notice(&channels, ("video", "app.level", "quality", None));
+            });
+        });
+    });
 }
 
 #[test]

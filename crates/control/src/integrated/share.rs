@@ -5,8 +5,9 @@
 //! ```
 //! The share grows at once if the rate is too low and the processor is the reason. It shrinks when less is wanted for
 //! [`ShareTerms::calm`]: another rate is the target, events became cheaper, or no thread waits for the processor any
-//! more. If no host reports the used time, the share grows by the error of the rate. Source: thesis §5.4, which moves a
-//! priority by one per report.
+//! more. If no host reports the used time, the share grows by the error of the rate. A share that the host refuses is asked
+//! for again after [`ShareTerms::calm`], and the law keeps to what was granted: a refusal does not wind it up. Source:
+//! thesis §5.4, which moves a priority by one per report.
 
 use qfabric_types::{Instant, Nanos};
 
@@ -18,11 +19,14 @@ const MOST_STEP: f64 = 0.2;
 pub(super) const EFFECT: Nanos = Nanos::from_millis(2_000);
 /// First share if the cost is unknown, in CPUs.
 const FIRST: f64 = 0.1;
+/// A grant that differs by less is the share that was asked for: budgets are rounded, in CPUs.
+const ROUNDING: f64 = 0.005;
 
 /// Limits of [`ShareLaw`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShareTerms {
-    /// The share of the contract before any decision, which it gets back; in CPUs.
+    /// The share that the owner's contract guarantees without any decision, in CPUs. It is never cut, and is what remains
+    /// when the rest is given back. 0 until the host tells it ([`ShareLaw::own`]).
     pub least: f64,
     /// Largest share, in CPUs.
     pub most: f64,
@@ -32,7 +36,7 @@ pub struct ShareTerms {
     pub tolerance: f64,
     /// Pressure above this makes the processor the reason, 0 to 1.
     pub pressure: f64,
-    /// Time for which less must be wanted before the share shrinks.
+    /// Time for which less must be wanted before the share shrinks, and after which a refused share is asked for again.
     pub calm: Nanos,
 }
 
@@ -74,11 +78,13 @@ pub struct ShareLaw {
     low: Option<Instant>,
     /// Time of the last growth.
     grown: Option<Instant>,
+    /// When the host granted less than was decided last.
+    refused: Option<Instant>,
 }
 
 impl ShareLaw {
     pub fn new(terms: ShareTerms) -> ShareLaw {
-        ShareLaw { terms, share: terms.least, cost: None, low: None, grown: None }
+        ShareLaw { terms, share: terms.least, cost: None, low: None, grown: None, refused: None }
     }
 
     /// The decided share, in CPUs.
@@ -91,9 +97,30 @@ impl ShareLaw {
         self.cost
     }
 
-    /// Whether no larger share can be decided.
+    /// Whether there is no larger share: the limit is reached, or the host has refused one.
     pub fn is_saturated(&self) -> bool {
-        self.share >= self.terms.most * 0.999
+        self.share >= self.terms.most * 0.999 || self.refused.is_some()
+    }
+
+    /// The host tells what the contract guarantees without any decision, in CPUs.
+    pub fn own(&mut self, share: f64) {
+        self.terms.least = share;
+    }
+
+    /// The host tells what it guarantees after the last decision, in CPUs.
+    pub fn granted(&mut self, share: f64, now: Instant) {
+        self.refused = (share < self.share - ROUNDING).then_some(now);
+        self.share = share;
+    }
+
+    /// When a larger share was refused that is still wanted.
+    pub(super) fn refused(&self) -> Option<Instant> {
+        self.refused
+    }
+
+    /// Whether a larger share was refused, and it is too early to ask again.
+    pub(super) fn is_refused(&self, now: Instant) -> bool {
+        self.refused.is_some_and(|refused| now.since(refused) < self.terms.calm)
     }
 
     /// The share for a target rate, in CPUs; `None`: the cost is unknown.
@@ -117,12 +144,14 @@ impl ShareLaw {
             (false, false) => self.terms.least,
         };
         if wanted > self.share + 0.02 {
-            if self.grown.is_some_and(|grown| now.since(grown) < EFFECT) {
+            if self.grown.is_some_and(|grown| now.since(grown) < EFFECT) || self.is_refused(now) {
                 return None;
             }
             (self.low, self.grown, self.share) = (None, Some(now), wanted);
             return Some(wanted);
         }
+        // No more than is granted is wanted.
+        self.refused = None;
         if wanted > self.share - 0.02 {
             self.low = None;
             return None;
@@ -193,6 +222,46 @@ mod tests {
         let mut law = ShareLaw::new(ShareTerms::default());
         let rates: Vec<f64> = (0..40).map(|at| second(&mut law, at, 20.0, false)).collect();
         assert!(rates[39] > 18.0 && law.share() < 0.7, "{rates:?} {law:?}");
+    }
+
+    /// A report of an application that is too slow on a busy processor, and needs 0.69 CPUs.
+    const SHORT: ShareFacts = ShareFacts { target: 20.0, rate: 5.0, used: Some(0.15), pressure: Some(1.0) };
+
+    fn second_at(at: u64) -> Instant {
+        Instant::new(at * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_refused_share_does_not_wind_the_law_up_and_is_asked_for_again() {
+        let mut law = ShareLaw::new(ShareTerms::default());
+        let mut asked = Vec::new();
+        for at in 0..12 {
+            if let Some(share) = law.on_report(&SHORT, second_at(at)) {
+                asked.push((at, (share * 100.0).round()));
+                law.granted(0.0, second_at(at));
+            }
+            assert!(law.share() == 0.0 && law.is_saturated(), "{law:?}");
+        }
+        assert_eq!(asked, [(0, 69.0), (5, 69.0), (10, 69.0)]);
+        let share = law.on_report(&SHORT, second_at(15)).unwrap();
+        law.granted(share, second_at(15));
+        assert!((law.share() - 0.69).abs() < 0.01 && !law.is_saturated(), "there is room now: {law:?}");
+    }
+
+    #[test]
+    fn the_owners_share_is_neither_cut_nor_exceeded_when_the_rest_is_given_back() {
+        let mut law = ShareLaw::new(ShareTerms::default());
+        let need = ShareFacts { rate: 10.0, used: Some(0.15), ..SHORT };
+        assert!(law.on_report(&need, second_at(0)).is_some_and(|share| share < 0.4));
+        (law.own(0.6), law.granted(0.6, second_at(0)));
+        let calm = ShareFacts { rate: 20.0, used: Some(0.3), ..SHORT };
+        assert!((1..20).all(|at| law.on_report(&calm, second_at(at)).is_none()), "0.6 is more than it needs: {law:?}");
+        let dear = ShareFacts { rate: 15.0, used: Some(0.6), ..SHORT };
+        let raised = (20..25).find_map(|at| law.on_report(&dear, second_at(at))).unwrap();
+        assert!(raised > 0.6);
+        law.granted(raised, second_at(25));
+        let free = ShareFacts { pressure: Some(0.0), ..calm };
+        assert_eq!((26..40).find_map(|at| law.on_report(&free, second_at(at))), Some(0.6));
     }
 
     #[test]

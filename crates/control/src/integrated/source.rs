@@ -180,6 +180,20 @@ impl Source {
         &self.ladder
     }
 
+    /// The host tells what the contract guarantees without any decision, in CPUs.
+    pub fn own(&mut self, share: f64) {
+        self.terms.share.least = share;
+        self.law.own(share);
+    }
+
+    /// The host tells what it guarantees after the last decision, in CPUs.
+    pub fn granted(&mut self, share: f64, now: Instant) {
+        self.law.granted(share, now);
+        if self.law.is_refused(now) {
+            self.room = share;
+        }
+    }
+
     /// The guaranteed share of the source's contract, in CPUs.
     pub fn share(&self) -> f64 {
         self.law.share()
@@ -278,7 +292,7 @@ impl Source {
         (median, rate): (&SinkFacts, f64),
         now: Instant,
     ) -> Option<Decided> {
-        self.forgive(source, sinks);
+        self.forgive(source, sinks, now);
         let rung = self.ladder.rung();
         if rung > 0 {
             let changes = self.higher();
@@ -409,7 +423,11 @@ impl Source {
         if guilty == Guilty::SourceProcessor {
             let share = source.used.unwrap_or_else(|| source.generated.unwrap_or(0.0) * self.cost(rung));
             // A contract that is not kept was refused, or its host has less.
-            self.room = if share < 0.8 * self.law.share() { share } else { self.terms.share.most };
+            self.room = match share < 0.8 * self.law.share() {
+                true => share,
+                false if self.law.is_refused(now) => self.law.share(),
+                false => self.terms.share.most,
+            };
             self.others = Processor::IDLE.others_for(self.law.share().min(self.room), share);
         }
         if guilty == Guilty::SourceApplication {
@@ -445,10 +463,14 @@ impl Source {
     }
 
     /// Forgets limits that may no longer exist.
-    fn forgive(&mut self, source: &SourceFacts, sinks: &[SinkFacts]) {
+    fn forgive(&mut self, source: &SourceFacts, sinks: &[SinkFacts], now: Instant) {
         let is_calm = |pressure: Option<f64>| pressure.is_none_or(|now| now <= self.terms.bottleneck.pressure);
         if is_calm(source.pressure) {
             (self.others, self.room) = (0.0, self.terms.share.most);
+        }
+        // After a refusal, only a try shows whether there is capacity now.
+        if self.law.refused().is_some_and(|refused| now.since(refused) >= REMEMBERED) {
+            self.room = self.terms.share.most;
         }
         for sink in sinks {
             let is_calm = is_calm(sink.pressure);
@@ -519,7 +541,8 @@ impl Source {
         let share = |rung: usize| {
             // A cost that is only bounded needs at most as much.
             let need = self.law.cost().map_or(0.0, |_| self.share_for(rung));
-            (self.law.share() > self.terms.share.least).then_some(need.max(self.law.share()))
+            let is_decided = self.law.share() > self.terms.share.least || self.law.refused().is_some();
+            is_decided.then_some(need.max(self.law.share()))
         };
         (best..rung)
             .step_by(each)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! refused here ── borrow ──> manager ── Q-channel of the group `lend` ──> manager ── mailbox ──> control thread: kept
-//! offer in the refusal <── mailbox <── Confirm ────────────────────────── manager <── LoanWord ───────┘
+//! offer in the refusal <── mailbox <── Confirm ────────────────────────── manager <── ControlWord ───────┘
 //! ```
 //! Locks are taken one at a time; no lock is held while this code waits for the control thread.
 
@@ -31,7 +31,7 @@ use super::offers::{Offered, Offers};
 use super::{Channels, Fabric, count, lock, problems};
 use crate::api::answers::aside;
 use crate::auth::Peer;
-use crate::control::{Keep, LoanWord, Teller};
+use crate::control::{ControlWord, Keep, Teller};
 use crate::startup::DaemonError;
 
 /// The group of all hosts that lend.
@@ -50,7 +50,7 @@ const WAITING: usize = 256;
 /// Requests under way, and the offers that this host received.
 pub(super) struct Lending {
     teller: Teller,
-    words: Lock<Receiver<LoanWord>, { rank::LOAN_WORDS }>,
+    words: Lock<Receiver<ControlWord>, { rank::LOAN_WORDS }>,
     /// Receivers of the answers to requests of this host, by the request's number.
     waiting: Lock<BTreeMap<u64, oneshot::Sender<Option<Name>>>, { rank::WAITING }>,
     offers: Lock<Offers, { rank::OFFERS }>,
@@ -279,19 +279,25 @@ impl Fabric {
         }
     }
 
-    /// Handles the control thread's messages about loans.
-    pub(super) fn take_loan_words(&self) {
+    /// Handles the control thread's messages about loans and contracts.
+    pub(super) fn take_control_words(&self) {
         loop {
             let word = lock(&self.lending.words).try_recv();
             match word {
-                Ok(LoanWord::Kept(claim, left)) => self.kept(&claim, Some(left)),
-                Ok(LoanWord::Refused(claim)) => self.kept(&claim, None),
-                Ok(LoanWord::Used(Claim { host, number })) => {
+                Ok(ControlWord::Kept(claim, left)) => self.kept(&claim, Some(left)),
+                Ok(ControlWord::Refused(claim)) => self.kept(&claim, None),
+                Ok(ControlWord::Used(Claim { host, number })) => {
                     self.network.manager(|manager, now| manager.used(&host, number, now));
                 }
+                Ok(ControlWord::Granted(grant)) => self.report_grant(grant),
                 Err(_) => return,
             }
         }
+    }
+
+    /// Sends messages of the control thread to this service.
+    pub(super) fn teller(&self) -> Teller {
+        self.lending.teller.clone()
     }
 
     fn kept(&self, claim: &Claim, left: Option<Share>) {

@@ -32,6 +32,8 @@ pub(super) struct Notification {
     /// None: no policy decides this amount any more.
     pub amount: Option<i64>,
     pub audience: Audience,
+    /// Only this user's applications are notified; none: those of all users.
+    pub user: Option<u32>,
 }
 
 /// The applications of this host that are notified.
@@ -41,18 +43,30 @@ pub(super) enum Audience {
     Sources,
     /// Those with a sink on it.
     Sinks,
-    /// The application of this name in the group of the Q-channel. Its reservation changes, too.
+    /// The application of this name in the group of the Q-channel.
     Member(Name),
 }
 
-/// The contract that changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A decision of a policy about a contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Adjusted {
-    /// The user who answers for the contract.
+    pub policy: Name,
+    /// The user who answers for the policy: only contracts that this user may change are changed.
     pub peer: Peer,
+    /// The number by which the policy knows the application.
     pub application: AppId,
+    /// The Q-channel of its group and its name there; none: the number is the host's.
+    pub member: Option<(ChannelId, Name)>,
     pub attribute: AttributeId,
     pub amount: i64,
+}
+
+/// A change of contracts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ContractOrder {
+    Adjust(Adjusted),
+    /// The decisions of a policy end: those about the application with this number, or all.
+    Withdraw(Name, Option<AppId>),
 }
 
 /// A report of this host that another host asked to postpone.
@@ -90,8 +104,8 @@ pub(super) struct Noted {
     pub applied: Vec<(AppId, AttributeId, i64)>,
     /// Decisions that applications are notified of.
     pub told: VecDeque<Notification>,
-    /// Decisions about CPU time.
-    pub adjusted: Vec<Adjusted>,
+    /// Decisions about CPU time, and the ends of such decisions, in order.
+    pub contracts: Vec<ContractOrder>,
     pub delayed: Vec<Delayed>,
     /// Messages about loans, in order.
     pub lent: VecDeque<LendingMessage>,
@@ -105,8 +119,8 @@ pub(super) struct Noted {
 
 impl Noted {
     fn is_empty(&self) -> bool {
-        let Noted { ready, writable, notices, applied, told, adjusted, delayed, lent, unread, over, .. } = self;
-        let decided = [applied.is_empty(), told.is_empty(), adjusted.is_empty(), delayed.is_empty(), lent.is_empty()];
+        let Noted { ready, writable, notices, applied, told, contracts, delayed, lent, unread, over, .. } = self;
+        let decided = [applied.is_empty(), told.is_empty(), contracts.is_empty(), delayed.is_empty(), lent.is_empty()];
         let heard = [ready.is_empty(), writable.is_empty(), notices.is_empty(), unread.is_empty(), over.is_empty()];
         !heard.contains(&false) && !decided.contains(&false)
     }
@@ -216,7 +230,7 @@ impl Mailbox {
         into.notices.clear();
         into.applied.clear();
         into.told.clear();
-        into.adjusted.clear();
+        into.contracts.clear();
         into.delayed.clear();
         into.lent.clear();
         into.unread.clear();
@@ -264,9 +278,22 @@ impl Mailbox {
     }
 
     pub(super) fn adjust(&self, adjusted: Adjusted) {
-        self.note(|noted| match noted.adjusted.len() < NOTICES {
-            true => noted.adjusted.push(adjusted),
+        self.note(|noted| match noted.contracts.len() < NOTICES {
+            true => noted.contracts.push(ContractOrder::Adjust(adjusted)),
             false => noted.dropped += 1,
+        });
+    }
+
+    /// Ends a policy's decisions about the contract of an application, or about all. Never dropped: it takes the place of
+    /// those that wait.
+    pub(super) fn withdraw(&self, policy: &Name, application: Option<AppId>) {
+        let is_of = |of: &Name, about: Option<AppId>| of == policy && (application.is_none() || application == about);
+        self.note(|noted| {
+            noted.contracts.retain(|order| match order {
+                ContractOrder::Adjust(one) => !is_of(&one.policy, Some(one.application)),
+                ContractOrder::Withdraw(of, about) => !is_of(of, *about),
+            });
+            noted.contracts.push(ContractOrder::Withdraw(policy.clone(), application));
         });
     }
 

@@ -14,10 +14,9 @@ use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::{self as wire, Attributes, FromDaemon, MAX_ATTRIBUTES, MAX_MESSAGE, Member, parts};
 use qfabric_types::message_ring::WriteOutcome;
 
-use super::mailbox::{Adjusted, Noted};
+use super::mailbox::Noted;
 use super::registry::{Lease, Registry};
 use super::{Fabric, count};
-use crate::control::AdjustmentTarget;
 
 /// Largest number of events sent to one sink per turn.
 const EVENTS_PER_TURN: u32 = 64;
@@ -50,14 +49,12 @@ impl Fabric {
             self.tell_applied(&mut registry, application, attribute, amount);
         }
         noted.told.drain(..).for_each(|told| self.tell_decided(&mut registry, &told));
-        for Adjusted { peer, application, attribute, amount } in noted.adjusted.drain(..) {
-            self.adjust(peer, AdjustmentTarget::Application(application), attribute, amount);
-        }
+        noted.contracts.drain(..).for_each(|order| self.change_contracts(&registry, order));
         noted.delayed.drain(..).for_each(|delayed| self.delay_report(&mut registry, delayed));
         noted.notices.drain(..).for_each(|notice| self.handle_notice(&mut registry, notice));
         drop(registry);
         noted.lent.drain(..).for_each(|lent| self.lend(lent));
-        self.take_loan_words();
+        self.take_control_words();
     }
 
     /// In the receive thread: delivers the events of a frame at once if the registry's lock is free. Otherwise the

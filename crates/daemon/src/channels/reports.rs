@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{Event, RegistrationId, SinkId, SourceId};
-use qfabric_host::manager::policies::{DELAY, LEAST_DELAY, RATE};
+use qfabric_host::manager::policies::{CPU_GRANTED, CPU_OWN, DELAY, LEAST_DELAY, RATE};
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::LeaseId;
@@ -212,7 +212,7 @@ impl Fabric {
             return self.monitors.delay(attribute, by);
         }
         let (attribute, amount) = (AttributeId::of(DELAY), Some(by.get().cast_signed()));
-        let told = Notification { channel, attribute, subject: name, amount, audience: Audience::Sinks };
+        let told = Notification { channel, attribute, subject: name, amount, audience: Audience::Sinks, user: None };
         self.tell_decided(registry, &told);
     }
 }
@@ -251,10 +251,10 @@ impl Fabric {
     }
 }
 
-/// Whether applications may report this attribute; the service itself counts arrivals.
+/// Whether applications may report this attribute; the service itself counts arrivals, and knows what it has granted.
 fn is_applications(attribute: &str) -> bool {
     let is_name = attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
-    is_name && attribute.starts_with("app.") && ![RATE, LEAST_DELAY].contains(&attribute)
+    is_name && attribute.starts_with("app.") && ![RATE, LEAST_DELAY, CPU_OWN, CPU_GRANTED].contains(&attribute)
 }
 
 #[cfg(test)]
@@ -267,9 +267,16 @@ mod tests {
     fn applications_speak_for_themselves_and_of_nothing_else() {
         assert!(is_applications("app.position") && is_applications("app.show_need"));
         let longest = format!("app.{}", "x".repeat(MAX_NAME));
-        for refused in
-            ["app.rate_milli", "app.least_delay", "cpu.run_queue", "position", "app. position", longest.as_str()]
-        {
+        for refused in [
+            "app.rate_milli",
+            "app.least_delay",
+            CPU_OWN,
+            CPU_GRANTED,
+            "cpu.run_queue",
+            "position",
+            "app. position",
+            longest.as_str(),
+        ] {
             assert!(!is_applications(refused), "{refused}");
         }
     }

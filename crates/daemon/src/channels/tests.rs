@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod policy_calls;
+mod policy_contracts;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

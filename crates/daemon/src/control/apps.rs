@@ -12,6 +12,7 @@ use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{AppId, Contract, Instant, JobSource, Nanos, Owner, ThreadId};
 
 use super::births::Births;
+use super::decided::Decided;
 use super::rings::Ring;
 use crate::memory::Promise;
 use crate::problem;
@@ -36,6 +37,8 @@ pub(crate) struct App {
     pub memory: Option<Promise>,
     /// The user and group that its memory counts against.
     pub memory_owner: Owner,
+    /// The decisions of policies about its contract.
+    pub decided: Option<Box<Decided>>,
 }
 
 impl App {
@@ -54,6 +57,7 @@ impl App {
             publisher: None,
             memory: None,
             memory_owner: target.owner,
+            decided: None,
         }
     }
 

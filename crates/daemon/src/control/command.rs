@@ -13,10 +13,12 @@ use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{
     Application, ApplicationRequest, Change, Claim, HostLimits, HostStatus, LimitsPatch, Problem,
 };
+use qfabric_types::channel::Name;
 use qfabric_types::{AppId, Class, Contract, Instant, Nanos, Share, Window};
 use tokio::sync::oneshot;
 
 use super::counters::Counters;
+use super::decided::Decision;
 use super::engine::Bounds;
 use super::joint::{ShareHold, ShareShortage};
 use super::loans::Keep;
@@ -94,11 +96,12 @@ pub(crate) enum Command {
         pid: i32,
         aim: Weak<Aim>,
     },
-    /// Carries out a policy's decision about an application. There is no reply; a refusal is logged.
-    Adjust {
-        peer: Peer,
-        whom: AdjustmentTarget,
-        adjustment: Adjustment,
+    /// Carries out a policy's decision about an application. What is granted goes to the decision's `teller`.
+    Adjust(Box<Adjust>),
+    /// Ends the decisions of a policy: those about the application with this number, or all.
+    Withdraw {
+        policy: Name,
+        member: Option<AppId>,
     },
     /// Keeps capacity for an application of another host. The result goes to the `teller`.
     Keep(Box<Keep>),
@@ -139,8 +142,16 @@ pub(crate) enum Command {
     },
 }
 
+/// A policy's decision about contracts.
+pub(crate) struct Adjust {
+    /// The user who answers for the policy.
+    pub peer: Peer,
+    pub whom: AdjustmentTarget,
+    pub decision: Decision,
+}
+
 /// The application or process that a policy decided about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AdjustmentTarget {
     Application(AppId),
     /// All applications of the process.
@@ -161,23 +172,23 @@ pub(crate) enum Adjustment {
 }
 
 impl Adjustment {
-    /// Changes the contract. A guarantee is at most the contract's largest bandwidth, and makes a contract of class C one
-    /// of class B: class C has none. A guarantee of zero leaves a fixed service and class C as they are.
-    pub(crate) fn apply(self, contract: &mut Contract) {
+    /// Changes the contract, whose owner is guaranteed the share `own`. A guarantee is at most the contract's largest
+    /// bandwidth, and makes a contract of class C one of class B: class C has none. A guarantee or service that is not
+    /// larger than the owner's leaves the contract as it is.
+    pub(crate) fn apply(self, own: Share, contract: &mut Contract) {
         match self {
             Adjustment::Most(most) => contract.max_bandwidth = most,
             Adjustment::Weight(weight) => contract.weight = weight,
-            Adjustment::Service(service) => contract.service = Some(service),
+            Adjustment::Service(service) => contract.service = contract.service.max(Some(service)),
             Adjustment::Window(window) => contract.window = Some(window),
-            Adjustment::Guaranteed(share) if share == Share::ZERO && contract.service.is_some() => {}
-            Adjustment::Guaranteed(share) if contract.service.is_some() => {
-                contract.service = Some(share.min(contract.max_bandwidth).budget_in(contract.period));
-            }
-            Adjustment::Guaranteed(share) => {
-                contract.guaranteed = Some(share.min(contract.max_bandwidth));
-                let is_new = contract.class == Class::C && share > Share::ZERO;
-                contract.class = if is_new { Class::B } else { contract.class };
-            }
+            Adjustment::Guaranteed(share) => match (share.min(contract.max_bandwidth), contract.service) {
+                (share, _) if share <= own => {}
+                (share, Some(service)) => contract.service = Some(share.budget_in(contract.period).max(service)),
+                (share, None) => {
+                    contract.guaranteed = Some(share);
+                    contract.class = if contract.class == Class::C { Class::B } else { contract.class };
+                }
+            },
         }
     }
 }
@@ -230,8 +241,14 @@ impl Requests {
     }
 
     /// Sends a policy's decision. `false`: the queue is full.
-    pub(crate) fn adjust(&self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment) -> bool {
-        self.send(Command::Adjust { peer, whom, adjustment }).is_ok()
+    pub(crate) fn adjust(&self, adjust: Adjust) -> bool {
+        self.send(Command::Adjust(Box::new(adjust))).is_ok()
+    }
+
+    /// Ends decisions of a policy. Waits until the queue has room: otherwise they would stand for ever.
+    pub(crate) fn withdraw(&self, policy: Name, member: Option<AppId>) {
+        // Without a receiver the service is ending.
+        let _ = self.send_waiting(Command::Withdraw { policy, member });
     }
 
     /// Requests a loan or extends one. `false`: the queue is full.

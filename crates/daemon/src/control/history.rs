@@ -3,6 +3,7 @@
 use qfabric_host::HostEvent;
 use qfabric_types::AppId;
 use qfabric_types::api::timeline::TimelineEvent;
+use qfabric_types::channel::Name;
 
 use super::command::Adjustment;
 
@@ -35,6 +36,15 @@ pub(super) fn adjusted(app: AppId, adjustment: Adjustment, refused: Option<&str>
         Adjustment::Service(service) => format!("policy: service {service}"),
         Adjustment::Window(window) => format!("policy: window {window}"),
     };
+    decision(app, change, refused)
+}
+
+/// The record of the end of a policy's decisions about an application.
+pub(super) fn restored(app: AppId, policy: &Name, refused: Option<&str>) -> TimelineEvent {
+    decision(app, format!("the decisions of policy {policy} end"), refused)
+}
+
+fn decision(app: AppId, change: String, refused: Option<&str>) -> TimelineEvent {
     let text = refused.map_or(change.clone(), |why| format!("{change} refused: {why}"));
     TimelineEvent::Decision { app, text }
 }

@@ -3,12 +3,15 @@
 use qfabric_host::Input;
 use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, HostLimits, LimitsPatch, Problem};
-use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, ThreadId};
+use qfabric_types::channel::Name;
+use qfabric_types::{AppId, Contract, Instant, JobSource, Reclaiming, Share, ThreadId};
 
 use super::apps::App;
-use super::command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report};
+use super::command::{Adjust, AdjustmentTarget, Command, Monitored, NewRing, Report};
+use super::decided::{Decided, Decision, guaranteed};
 use super::engine::Engine;
 use super::history;
+use super::loans::{ControlWord, Grant};
 use super::notes::Note;
 use super::rings::Ring;
 use super::sources::Source;
@@ -48,7 +51,8 @@ impl Engine {
             }
             Command::Favour { pid, deadline } => self.favour(pid, deadline),
             Command::Aim { pid, aim } => self.core.aims.add(pid, aim),
-            Command::Adjust { peer, whom, adjustment } => self.adjust(peer, whom, adjustment, now),
+            Command::Adjust(adjust) => self.adjust(*adjust, now),
+            Command::Withdraw { policy, member } => self.withdraw(&policy, member, now),
             Command::Keep(keep) => self.keep(*keep, now),
             Command::LetGo(claim) => self.let_go(&claim, now),
             Command::HoldShare { hold, reply } => {
@@ -217,8 +221,26 @@ impl Engine {
         self.show(id)
     }
 
+    /// The owner changes the contract. Decisions of policies stand about the new one as well.
     fn change(&mut self, peer: Peer, id: AppId, mut contract: Contract, now: Instant) -> Result<Application, Problem> {
         self.check_owner(peer, id)?;
+        let mut decided = self.decided(id);
+        if let Some(decided) = &mut decided {
+            contract = decided.owners(&self.show(id)?.contract, contract);
+        }
+        let mut shown = self.replace(id, contract, now)?;
+        if let Some(mut decided) = decided {
+            decided.owner_has(&shown);
+            // If the host refuses what was decided about the former contract, the owner's own one is in force.
+            shown = self.replace(id, decided.contract(&shown.contract), now).unwrap_or(shown);
+            decided.tell(&shown);
+            self.keep_decided(id, Some(decided));
+        }
+        Ok(shown)
+    }
+
+    /// Replaces the contract in force, if the host admits the new one.
+    fn replace(&mut self, id: AppId, mut contract: Contract, now: Instant) -> Result<Application, Problem> {
         contract = contract.settled();
         contract.check().map_err(|why| problem::invalid_contract(&why))?;
         self.decide_reclaim(&mut contract);
@@ -238,21 +260,72 @@ impl Engine {
         self.show(id)
     }
 
-    /// A policy's decision is an ordinary change of the contract: checked, then admitted or refused.
-    fn adjust(&mut self, peer: Peer, whom: AdjustmentTarget, adjustment: Adjustment, now: Instant) {
+    /// A policy's decision is an ordinary change of the contract: checked, then admitted or refused. The policy is told
+    /// what is guaranteed afterwards; of several applications of a process, the least.
+    fn adjust(&mut self, adjust: Adjust, now: Instant) {
+        let Adjust { peer, whom, decision } = adjust;
         let apps: Vec<AppId> = match whom {
             AdjustmentTarget::Application(app) => vec![app],
             AdjustmentTarget::Process(pid) => self.apps.of_process(pid).collect(),
         };
+        let (member, adjustment) = (decision.member, decision.adjustment);
+        let mut least: Option<Grant> = None;
         for app in apps {
-            let adjusted = self.show(app).and_then(|shown| {
-                let mut contract = shown.contract;
-                adjustment.apply(&mut contract);
-                self.change(peer, app, contract, now)
-            });
-            let refused = adjusted.err().map(|problem| problem.to_string());
+            let decided = self.decide(peer, app, &decision, now);
+            let refused = decided.as_ref().err().map(ToString::to_string);
+            let own = self.decided(app).map(|decided| decided.own_share());
+            let granted = self.show(app).map_or(Share::ZERO, |shown| guaranteed(&shown));
+            let grant = Grant { member, own: own.unwrap_or(granted), granted };
+            least = Some(least.filter(|least| least.granted <= granted).unwrap_or(grant));
             self.core.timeline.add(now, history::adjusted(app, adjustment, refused.as_deref()));
             self.core.notes.push(Note::Adjusted { app, adjustment, refused });
+        }
+        // A process without a contract is guaranteed nothing.
+        let none = Grant { member, own: Share::ZERO, granted: Share::ZERO };
+        decision.teller.tell(ControlWord::Granted(least.unwrap_or(none)));
+    }
+
+    /// Adds a decision to those that stand about the contract, if the host admits the result.
+    fn decide(&mut self, peer: Peer, id: AppId, decision: &Decision, now: Instant) -> Result<(), Problem> {
+        self.check_owner(peer, id)?;
+        let shown = self.show(id)?;
+        let mut decided = self.decided(id).unwrap_or_else(|| Decided::new(&shown));
+        decided.add(decision)?;
+        let contract = decided.contract(&shown.contract);
+        if contract != shown.contract {
+            self.replace(id, contract, now)?;
+        }
+        self.keep_decided(id, Some(decided));
+        Ok(())
+    }
+
+    /// Ends decisions of a policy: the owner's contract comes back, with the decisions of other policies.
+    fn withdraw(&mut self, policy: &Name, member: Option<AppId>, now: Instant) {
+        let all: Vec<AppId> = self.apps.by_id.keys().copied().collect();
+        for id in all {
+            let Some(mut decided) = self.decided(id) else { continue };
+            let Ok(shown) = self.show(id) else { continue };
+            if !decided.remove(policy, member) {
+                continue;
+            }
+            let restored = self.replace(id, decided.contract(&shown.contract), now);
+            let refused = restored.as_ref().err().map(ToString::to_string);
+            decided.tell(restored.as_ref().unwrap_or(&shown));
+            // After a refusal the owner's contract is still to come back: with the next decision or change.
+            let is_over = decided.is_empty() && refused.is_none();
+            self.keep_decided(id, Some(decided).filter(|_| !is_over));
+            self.core.timeline.add(now, history::restored(id, policy, refused.as_deref()));
+            self.core.notes.push(Note::Restored { app: id, policy: policy.clone(), refused });
+        }
+    }
+
+    fn decided(&self, id: AppId) -> Option<Decided> {
+        self.apps.by_id.get(&id).and_then(|app| app.decided.as_deref()).cloned()
+    }
+
+    fn keep_decided(&mut self, id: AppId, decided: Option<Decided>) {
+        if let Some(app) = self.apps.by_id.get_mut(&id) {
+            app.decided = decided.map(Box::new);
         }
     }
 

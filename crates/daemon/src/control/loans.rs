@@ -20,8 +20,8 @@ use super::sources::wake;
 
 /// Loans at the same time; a request beyond is refused.
 const MOST: usize = 64;
-/// Answers that may wait: enough for all loans and all requests. A further answer is lost; its loan ends when its
-/// time runs out.
+/// Messages that may wait: enough for all loans and all requests. A further message is lost: its loan ends when its
+/// time runs out, and its policy decides as if its decision were carried out.
 const WORDS: usize = 256;
 
 /// A request to keep `share` until `until`, or to extend the loan of the same claim until `until`.
@@ -32,32 +32,44 @@ pub(crate) struct Keep {
     pub teller: Teller,
 }
 
-/// The outcome of a loan.
+/// A message of the control thread to the threads of the channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LoanWord {
+pub(crate) enum ControlWord {
     /// The loan is granted; the share is the capacity that is still free.
     Kept(Claim, Share),
     Refused(Claim),
     /// An application claimed the loan.
     Used(Claim),
+    /// The outcome of a policy's decision about a contract.
+    Granted(Grant),
 }
 
-/// Sends answers to the threads of the channels. Never blocks.
+/// What an application is guaranteed after a decision of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The number by which the policy knows the application.
+    pub member: AppId,
+    /// The share without any decision, which no decision lowers.
+    pub own: Share,
+    pub granted: Share,
+}
+
+/// Sends messages to the threads of the channels. Never blocks.
 #[derive(Clone)]
 pub(crate) struct Teller {
-    queue: SyncSender<LoanWord>,
+    queue: SyncSender<ControlWord>,
     wake: Arc<OwnedFd>,
 }
 
 impl Teller {
     /// Creates the queue; `wake` wakes its reader.
-    pub(crate) fn new(wake: Arc<OwnedFd>) -> (Teller, Receiver<LoanWord>) {
+    pub(crate) fn new(wake: Arc<OwnedFd>) -> (Teller, Receiver<ControlWord>) {
         let (queue, receiver) = sync_channel(WORDS);
         (Teller { queue, wake }, receiver)
     }
 
-    fn tell(&self, word: LoanWord) {
-        // Fails if the queue is full or the reader is gone. Then the offer is lost.
+    pub(crate) fn tell(&self, word: ControlWord) {
+        // Fails if the queue is full or the reader is gone. Then the message is lost.
         if self.queue.try_send(word).is_ok() {
             wake(&*self.wake);
         }
@@ -111,9 +123,9 @@ impl Engine {
         match self.kept(&claim, share, now) {
             Some(app) => {
                 self.loans.0.insert(claim.clone(), Kept { app, share, until, teller: teller.clone() });
-                teller.tell(LoanWord::Kept(claim, self.core.host.free()));
+                teller.tell(ControlWord::Kept(claim, self.core.host.free()));
             }
-            None => teller.tell(LoanWord::Refused(claim)),
+            None => teller.tell(ControlWord::Refused(claim)),
         }
     }
 
@@ -155,7 +167,7 @@ impl Engine {
         let answer = self.core.ask(input, now);
         let Kept { share, until, teller, .. } = kept;
         match &answer {
-            Ok(_) => teller.tell(LoanWord::Used(claim.clone())),
+            Ok(_) => teller.tell(ControlWord::Used(claim.clone())),
             Err(_) => self.keep(Keep { claim: claim.clone(), share, until, teller }, now),
         }
         answer

@@ -9,6 +9,7 @@ mod births;
 mod command;
 mod core;
 mod counters;
+mod decided;
 mod engine;
 mod flood;
 mod history;
@@ -30,11 +31,12 @@ mod thread;
 
 #[cfg(test)]
 pub(crate) use command::requests;
-pub(crate) use command::{Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report, Requests};
+pub(crate) use command::{Adjust, Adjustment, AdjustmentTarget, Command, Monitored, NewRing, Report, Requests};
 pub(crate) use counters::{Counters, HANDLING_BUCKETS_NS};
+pub(crate) use decided::Decision;
 pub(crate) use engine::Bounds;
 pub(crate) use joint::{ShareHold, ShareShortage};
-pub(crate) use loans::{Keep, LoanWord, Teller};
+pub(crate) use loans::{ControlWord, Grant, Keep, Teller};
 pub(crate) use logbook::Logbook;
 pub(crate) use mechanism::best_effort_is_possible;
 pub(crate) use notes::Note;

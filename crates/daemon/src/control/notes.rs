@@ -88,6 +88,12 @@ pub(crate) enum Note {
         adjustment: Adjustment,
         refused: Option<String>,
     },
+    /// The decisions of a policy about an application ended.
+    Restored {
+        app: AppId,
+        policy: Name,
+        refused: Option<String>,
+    },
     /// A loan for an application of another host begins.
     LoanGranted {
         host: Name,
@@ -171,6 +177,12 @@ pub(crate) fn log(note: Note) {
             tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
         }
         Note::Adjusted { app, adjustment, refused } => log_adjustment(app, &adjustment, refused),
+        Note::Restored { app, policy, refused: None } => {
+            tracing::info!(app = app.0, %policy, "the contract is as without the policy");
+        }
+        Note::Restored { app, policy, refused: Some(why) } => {
+            tracing::warn!(app = app.0, %policy, why, "the contract without the policy was refused");
+        }
         Note::LoanGranted { host, share } => {
             tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
         }

@@ -3,8 +3,8 @@
 use qfabric_channel::Registration;
 use qfabric_control::ladder::{Dimension, Ladder, Terms as LadderTerms};
 use qfabric_host::manager::policies::{
-    ARRIVED, CPU_GUARANTEED, CPU_USED, GENERATED, Integrated, IntegratedTerms, RATE, SATURATED, SENT, SHOWN, member_of,
-    told,
+    ARRIVED, CPU_GRANTED, CPU_GUARANTEED, CPU_OWN, CPU_USED, GENERATED, Integrated, IntegratedTerms, RATE, SATURATED,
+    SENT, SHOWN, member_of, told,
 };
 use qfabric_host::manager::{Effect, Input, Manager, Output};
 use qfabric_types::channel::ChannelId;
@@ -98,6 +98,17 @@ impl Stream {
             }
         }
         applied
+    }
+
+    /// The host tells what the contract guarantees, in millionths of a CPU: the owner's part, and all.
+    fn grant(&mut self, host: &str, own: i64, granted: i64) {
+        let now = Instant::new(self.at * 1_000_000_000 + 600_000_000);
+        for (name, value) in [(CPU_OWN, own), (CPU_GRANTED, granted)] {
+            let (attribute, application) = (AttributeId::of(name), self.member());
+            let (cause, unit) = (Cause::Asked, Unit::Millionths);
+            let reading = Reading { attribute, application, value, at: now, over: Nanos::ZERO, cause, unit };
+            self.manager.handle(Input::Reading(None, host.parse().unwrap(), reading), now);
+        }
     }
 
     fn seconds(&mut self, count: usize, reports: Reports<'_>) -> Vec<(AttributeId, i64)> {
@@ -300,4 +311,38 @@ fn the_host_of_a_sink_raises_the_contract_of_its_sink_for_the_rate_that_arrives(
     let busy = [(ARRIVED, "b", 10.0), (SHOWN, "b", 4.0), (CPU_USED, "b", 0.1), ("cpu.pressure", "b", 0.9)];
     let decided = stream.seconds(1, &busy);
     assert_eq!(guarantees(&decided), [287_500], "10/s of 25 ms, and 15 %");
+}
+
+#[test]
+fn a_refused_contract_lowers_the_levels_and_the_owners_guarantee_is_what_remains() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    let busy = stream.seconds(1, &source(8.0, 0.2, 0.9));
+    assert_eq!((levels(&busy), guarantees(&busy)), (vec![], vec![575_000]));
+    stream.grant("a", 150_000, 150_000);
+    let refused = stream.seconds(4, &source(8.0, 0.2, 0.9));
+    assert!(guarantees(&refused).is_empty() && !levels(&refused).is_empty(), "{refused:?}");
+}
+
+#[test]
+fn the_owners_guarantee_is_given_back_to() {
+    let mut stream = Stream::at_host("a");
+    stream.seconds(5, &source(20.0, 0.5, 0.0));
+    assert_eq!(guarantees(&stream.seconds(1, &source(8.0, 0.2, 0.9))), [575_000]);
+    stream.grant("a", 150_000, 575_000);
+    assert_eq!(guarantees(&stream.seconds(14, &source(20.0, 0.5, 0.0))), [150_000]);
+}
+
+#[test]
+fn a_sink_whose_contract_is_refused_is_saturated_and_asks_again() {
+    let mut stream = Stream::at_host("b");
+    let busy = [(ARRIVED, "b", 10.0), (SHOWN, "b", 4.0), (CPU_USED, "b", 0.1), ("cpu.pressure", "b", 0.9)];
+    let mut asked = Vec::new();
+    for second in 0..13 {
+        if !guarantees(&stream.second(&busy)).is_empty() {
+            asked.push(second);
+            stream.grant("b", 0, 0);
+        }
+    }
+    assert_eq!(asked.len(), 3, "at first, and every 5 s: {asked:?}");
 }

@@ -39,6 +39,7 @@ impl Controller for ControlListener {
                     subject: view.host.to_string(),
                     amount: Some(*value),
                     audience: Audience::Sinks,
+                    user: None,
                 })
             }
             _ => {}

@@ -1,13 +1,18 @@
 //! Decisions about CPU time change the contract of an application of this host: they go to the broker, through the
-//! control thread.
+//! control thread, which answers what is guaranteed now. When a policy ends, so do its decisions.
 
-use qfabric_host::manager::policies::CPU_GUARANTEED;
-use qfabric_types::monitor::AttributeId;
+use std::collections::BTreeSet;
+
+use qfabric_host::manager::Input;
+use qfabric_host::manager::policies::{CPU_GRANTED, CPU_GUARANTEED, CPU_OWN};
+use qfabric_linux::clock;
+use qfabric_types::monitor::{AttributeId, Cause, Reading, Unit};
 use qfabric_types::{Nanos, Share, Window};
 
+use super::super::mailbox::{Adjusted, Audience, ContractOrder};
+use super::super::registry::Registry;
 use super::super::{Fabric, count};
-use crate::auth::Peer;
-use crate::control::{Adjustment, AdjustmentTarget};
+use crate::control::{Adjust, Adjustment, AdjustmentTarget, Decision, Grant};
 
 /// Largest bandwidth of an application, in millionths of a CPU: the contract's `max_bandwidth`.
 pub(super) const CPU_MOST: &str = "app.cpu_most";
@@ -46,12 +51,56 @@ fn adjustment(attribute: AttributeId, amount: i64) -> Option<Adjustment> {
 }
 
 impl Fabric {
-    /// Passes on a policy's decision about a reservation; `peer` answers for the policy.
-    pub(in crate::channels) fn adjust(&self, peer: Peer, whom: AdjustmentTarget, attribute: AttributeId, amount: i64) {
-        let Some(adjustment) = adjustment(attribute, amount) else { return };
-        if !self.requests.adjust(peer, whom, adjustment) {
-            count(&self.totals.notices_dropped);
-            tracing::warn!(?whom, ?adjustment, "the control thread is busy: a policy's decision is not carried out");
+    /// Passes on a policy's decision about contracts, or the end of such decisions.
+    pub(in crate::channels) fn change_contracts(&self, registry: &Registry, order: ContractOrder) {
+        match order {
+            ContractOrder::Adjust(adjusted) => self.adjust(registry, adjusted),
+            ContractOrder::Withdraw(policy, application) => self.requests.withdraw(policy, application),
+        }
+    }
+
+    fn adjust(&self, registry: &Registry, adjusted: Adjusted) {
+        let Some(adjustment) = adjustment(adjusted.attribute, adjusted.amount) else { return };
+        let targets = self.whom(registry, &adjusted);
+        let Adjusted { policy, peer, application: member, .. } = adjusted;
+        if targets.is_empty() {
+            tracing::warn!(%policy, %member, uid = peer.owner.uid, "a policy decides about an application of another user");
+            return self.report_grant(Grant { member, own: Share::ZERO, granted: Share::ZERO });
+        }
+        for whom in targets {
+            let decision = Decision { policy: policy.clone(), member, adjustment, teller: self.teller() };
+            if !self.requests.adjust(Adjust { peer, whom, decision }) {
+                count(&self.totals.notices_dropped);
+                tracing::warn!(
+                    ?whom,
+                    ?adjustment,
+                    "the control thread is busy: a policy's decision is not carried out"
+                );
+            }
+        }
+    }
+
+    /// The application, or the processes that registered under its name and that the policy's user may change.
+    fn whom(&self, registry: &Registry, adjusted: &Adjusted) -> BTreeSet<AdjustmentTarget> {
+        let Some((channel, name)) = &adjusted.member else {
+            return [AdjustmentTarget::Application(adjusted.application)].into();
+        };
+        let registered = self.concerned(registry, channel, &Audience::Member(name.clone())).into_iter();
+        let peers = registered.filter_map(|id| Some(registry.leases.get(&id)?.peer));
+        let own = peers.filter(|peer| adjusted.peer.may_touch(peer.owner));
+        own.map(|peer| AdjustmentTarget::Process(peer.pid)).collect()
+    }
+
+    /// Reports to the policies of this host what an application is guaranteed.
+    pub(in crate::channels) fn report_grant(&self, grant: Grant) {
+        let Grant { member, own, granted } = grant;
+        // The policy learns its lower limit before the share.
+        for (name, share) in [(CPU_OWN, own), (CPU_GRANTED, granted)] {
+            let (attribute, value) = (AttributeId::of(name), share.ppm().into());
+            let (at, over, cause, unit) = (clock::now(), Nanos::ZERO, Cause::Asked, Unit::Millionths);
+            let reading = Reading { attribute, application: member, value, at, over, cause, unit };
+            let input = Input::Reading(None, self.host.clone(), reading);
+            self.network.manager(|manager, now| manager.handle(input, now));
         }
     }
 }

@@ -13,8 +13,10 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant};
 
-use super::super::mailbox::{Audience, Mailbox, Notification};
+use super::super::mailbox::{Adjusted, Audience, Mailbox, Notification};
+use super::cpu::is_cpu;
 use super::refused;
+use crate::auth::Peer;
 
 /// The metric that states how important an application is.
 const IMPORTANCE: &str = "importance";
@@ -30,6 +32,11 @@ pub(super) struct GroupHere {
 /// Decisions about the group's applications here.
 pub(super) struct Members {
     group: Name,
+    policy: Name,
+    /// The user who answers for the policy.
+    peer: Peer,
+    /// Only this user's applications are notified; none: those of all users.
+    user: Option<u32>,
     mailbox: Arc<Mailbox>,
     names: BTreeMap<AppId, Name>,
 }
@@ -90,8 +97,14 @@ impl Controller for GroupHere {
 }
 
 impl Members {
-    pub(super) fn new(group: &Name, mailbox: &Arc<Mailbox>) -> Members {
-        Members { group: group.clone(), mailbox: mailbox.clone(), names: BTreeMap::new() }
+    pub(super) fn new(
+        group: &Name,
+        policy: &Name,
+        (peer, user): (Peer, Option<u32>),
+        mailbox: &Arc<Mailbox>,
+    ) -> Members {
+        let (group, policy, mailbox) = (group.clone(), policy.clone(), mailbox.clone());
+        Members { group, policy, peer, user, mailbox, names: BTreeMap::new() }
     }
 
     /// Name of the application with this number.
@@ -99,26 +112,40 @@ impl Members {
         self.names.get(&application)
     }
 
-    /// Records the names of applications.
-    pub(super) fn on_change(&mut self, change: &Change, host: &Name) {
-        if let ChangeKind::Joined(Registration { application, group, .. }) = &change.what
-            && (group, &change.host) == (&self.group, host)
-        {
-            self.names.insert(number_of(group, application), application.clone());
+    /// Records the names of applications. Returns the application that left.
+    pub(super) fn on_change(&mut self, change: &Change, host: &Name) -> Option<(AppId, Name)> {
+        let (ChangeKind::Joined(one) | ChangeKind::Left(one)) = &change.what else { return None };
+        let Registration { application, group, .. } = one;
+        if (group, &change.host) != (&self.group, host) {
+            return None;
+        }
+        let number = number_of(group, application);
+        match &change.what {
+            ChangeKind::Left(_) => self.names.remove(&number).map(|name| (number, name)),
+            _ => self.names.insert(number, application.clone()).and(None),
         }
     }
 
-    /// Notifies a member of a decision about it; returns whether there is such a member.
+    /// Notifies a member of a decision about it, and changes its contract if the decision is about CPU time; returns whether
+    /// there is such a member.
     pub(super) fn carry_out(&self, decision: &Decision) -> bool {
         let Decision::Apply { application, attribute, amount } = decision else { return false };
         let Some(name) = self.names.get(application) else { return false };
         let Ok(channel) = format!("group.{}", self.group).parse() else { return false };
+        let (application, attribute, amount) = (*application, *attribute, *amount);
+        let channel = ChannelId { plane: Plane::Quality, name: channel };
+        if is_cpu(attribute) {
+            let (policy, member) = (self.policy.clone(), Some((channel.clone(), name.clone())));
+            self.mailbox.adjust(Adjusted { policy, peer: self.peer, application, member, attribute, amount });
+        }
+        let (subject, audience) = (name.to_string(), Audience::Member(name.clone()));
         self.mailbox.tell(Notification {
-            channel: ChannelId { plane: Plane::Quality, name: channel },
-            attribute: *attribute,
-            subject: name.to_string(),
-            amount: Some(*amount),
-            audience: Audience::Member(name.clone()),
+            channel,
+            attribute,
+            subject,
+            amount: Some(amount),
+            audience,
+            user: self.user,
         });
         true
     }

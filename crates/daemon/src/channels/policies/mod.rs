@@ -148,7 +148,7 @@ impl Fabric {
         let (kind, user) = (kinds::runs(&policy), self.user_of(peer, &policy));
         let mut running = lock(&self.policies.running);
         let decides = kind.resources()?;
-        check_place(&running, &name, &decides)?;
+        check_place(&running, &name, &decides, peer)?;
         check_share(&running, peer)?;
         let record = Shared::default();
         let inner = kind.controller(self, &record, clock::now())?;
@@ -156,7 +156,7 @@ impl Fabric {
         let supervised = Supervised {
             inner,
             record: record.clone(),
-            outlets: self.outlets(kind, &decides, user),
+            outlets: self.outlets(kind, (&name, &decides), (peer, user)),
             peer: peer.unwrap_or(OF_THE_HOST),
             mailbox: self.mailbox.clone(),
             board: self.board.clone(),
@@ -180,7 +180,7 @@ impl Fabric {
         History { timeline: self.timeline.clone(), policy: name.clone(), channel }
     }
 
-    /// Stops a policy; its decisions about rates end.
+    /// Stops a policy; its decisions about rates, levels and contracts end.
     pub(crate) fn stop_policy(&self, peer: Peer, name: &Name) -> Result<(), Problem> {
         let mut running = lock(&self.policies.running);
         let found = running.get(name).ok_or_else(|| refused::unknown(name))?;
@@ -190,20 +190,29 @@ impl Fabric {
         }
         let Some(mut stopped) = running.remove(name) else { return Ok(()) };
         if !stopped.failed {
-            self.withdraw(&mut stopped);
+            self.withdraw(name, &mut stopped);
         }
         tracing::info!(%name, "a policy was stopped");
         Ok(())
     }
 
-    /// Ends a policy's decisions. No thread waits for a call that is running; its results are dropped.
-    fn withdraw(&self, stopped: &mut Running) {
-        lock(&stopped.record).end();
+    /// Ends a policy's decisions about rates, levels and contracts. No thread waits for a call that is running; its results are dropped.
+    fn withdraw(&self, name: &Name, stopped: &mut Running) {
+        let kind = kinds::runs(&stopped.policy);
+        let mut record = lock(&stopped.record);
+        if let Some(levels) = self.levels(kind, &stopped.decides, stopped.uid) {
+            levels.release(&record);
+        }
+        record.end();
+        if std::mem::take(&mut record.decides_contracts) {
+            self.mailbox.withdraw(name, None);
+        }
+        drop(record);
         self.network.remove_policy(stopped.number);
         self.policies.runner.remove(stopped.seat);
         let decides = std::mem::take(&mut stopped.decides);
         paced(&decides).for_each(|channel| self.let_all_through(channel));
-        kinds::runs(&stopped.policy).stopped(self);
+        kind.stopped(self);
     }
 
     /// Stops a policy whose controller panicked. The policy is shown until a user stops it by its name.
@@ -214,7 +223,7 @@ impl Fabric {
         tracing::error!(%name, message, "a policy panicked and is stopped; please report this");
         failed.failed = true;
         lock(&failed.record).fails(message);
-        self.withdraw(failed);
+        self.withdraw(name, failed);
     }
 
     /// Logs that a policy used more than its share for the first time.
@@ -273,12 +282,25 @@ impl Fabric {
         })
     }
 
-    fn outlets(&self, kind: &dyn Runs, decides: &[Resource], user: Option<u32>) -> Outlets {
+    /// `user`: as for [`Runs::started`].
+    fn outlets(
+        &self,
+        kind: &dyn Runs,
+        (name, decides): (&Name, &[Resource]),
+        (peer, user): (Option<Peer>, Option<u32>),
+    ) -> Outlets {
+        let of = (peer.unwrap_or(OF_THE_HOST), user);
         Outlets {
             streams: paced(decides).map(|channel| self.streams(kind, channel, user)).collect(),
-            members: kind.members().map(|group| Members::new(group, &self.mailbox)),
-            levels: leveled(decides).map(|channel| Levels::new(channel, &kind.dimensions(), &self.mailbox)),
+            members: kind.members().map(|group| Members::new(group, name, of, &self.mailbox)),
+            levels: self.levels(kind, decides, peer.map(|peer| peer.owner.uid)),
         }
+    }
+
+    /// An encoder obeys policies of its own user, of root and of the configuration, as contracts do.
+    fn levels(&self, kind: &dyn Runs, decides: &[Resource], uid: Option<u32>) -> Option<Levels> {
+        let user = uid.filter(|uid| *uid != 0);
+        leveled(decides).map(|channel| Levels::new(channel, &kind.dimensions(), user, &self.mailbox))
     }
 
     /// A channel's table of rates; the filter is installed if the channel is open.
@@ -287,7 +309,7 @@ impl Fabric {
         lock(&self.policies.paces).insert(channel.clone(), Scoped { what: paces.clone(), user });
         self.install_pace(channel);
         let (mailbox, pacing) = (self.mailbox.clone(), kind.pacing());
-        Streams { channel: channel.clone(), paces, mailbox, pacing, hosts: BTreeMap::new() }
+        Streams { channel: channel.clone(), paces, mailbox, pacing, user, hosts: BTreeMap::new() }
     }
 
     /// Paces the events of a channel that is open here, if a policy decides its rates.
@@ -313,13 +335,14 @@ impl Fabric {
 
     fn let_all_through(&self, channel: &Name) {
         let removed = lock(&self.policies.paces).remove(channel);
-        let Some(Scoped { what: paces, .. }) = removed else { return };
+        let Some(Scoped { what: paces, user }) = removed else { return };
         // If the channel was closed, the filter was removed with it.
         let _ = self.network.look(|node| node.remove_filter(&pace::filter_id(channel)));
         let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
         for host in lock(&paces).hosts() {
             let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
-            self.mailbox.tell(Notification { channel, attribute, subject, amount: None, audience: Audience::Sources });
+            let audience = Audience::Sources;
+            self.mailbox.tell(Notification { channel, attribute, subject, amount: None, audience, user });
         }
     }
 }
@@ -340,8 +363,14 @@ fn leveled(decides: &[Resource]) -> Option<&Name> {
     })
 }
 
-/// Refuses a policy if a running one has its name, or decides about the same resource.
-fn check_place(running: &BTreeMap<Name, Running>, name: &Name, decides: &[Resource]) -> Result<(), Problem> {
+/// Refuses a policy if a running one has its name, or decides about the same resource. Policies of two users decide about
+/// the levels and contracts of their own applications, so only those of root and of the configuration meet all others.
+fn check_place(
+    running: &BTreeMap<Name, Running>,
+    name: &Name,
+    decides: &[Resource],
+    peer: Option<Peer>,
+) -> Result<(), Problem> {
     if running.contains_key(name) {
         return Err(refused::exists(name));
     }
@@ -349,7 +378,13 @@ fn check_place(running: &BTreeMap<Name, Running>, name: &Name, decides: &[Resour
         return Err(refused::too_many(MOST));
     }
     let rival = |(other, running): (_, &Running)| {
-        let both = running.decides.iter().find(|resource| decides.contains(resource));
+        let user = |uid: Option<u32>| uid.filter(|uid| *uid != 0);
+        let (one, another) = (user(running.uid), user(peer.map(|peer| peer.owner.uid)));
+        let meet = one.is_none() || another.is_none() || one == another;
+        let is_shared =
+            |resource: &&Resource| meet || !matches!(resource, Resource::Levels(_) | Resource::Contracts(_));
+        let mut both = running.decides.iter().filter(|resource| decides.contains(resource));
+        let both = both.find(is_shared);
         both.map(|resource| refused::rival(other, resource))
     };
     running.iter().find_map(rival).map_or(Ok(()), Err)

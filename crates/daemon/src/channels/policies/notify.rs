@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{
-    ARRIVED, BEGUN, CPU_GUARANTEED, DECODED, DELAY, DROP, FORWARD, GENERATED, LEAST_DELAY, LEVEL, MISSES, NEED, PLACE,
-    POSITION, RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
+    ARRIVED, BEGUN, CPU_GRANTED, CPU_GUARANTEED, CPU_OWN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEAST_DELAY, LEVEL,
+    MISSES, NEED, PLACE, POSITION, RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED, TEQ_RECEIVER,
+    TEQ_SENDER,
 };
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::{Decision, FromDaemon};
 use qfabric_types::monitor::{AttributeId, METRICS};
 
@@ -18,13 +20,12 @@ use super::super::registry::Registry;
 use super::super::{Fabric, count};
 use super::cpu::{CPU_MOST, CPU_SERVICE, CPU_WEIGHT, CPU_WINDOW};
 use super::group::number_of;
-use crate::control::AdjustmentTarget;
 
 /// Largest number of notifications that wait for a slow reader; the next one is dropped and counted.
 const WAITING: usize = 64;
 
 /// Attributes in messages to and from applications.
-const OF_APPLICATIONS: [&str; 28] = [
+const OF_APPLICATIONS: [&str; 30] = [
     RATE,
     LEAST_DELAY,
     DELAY,
@@ -47,6 +48,8 @@ const OF_APPLICATIONS: [&str; 28] = [
     TEQ_RECEIVER,
     RECEIVER_COST,
     CPU_GUARANTEED,
+    CPU_OWN,
+    CPU_GRANTED,
     CPU_SERVICE,
     CPU_WINDOW,
     SENT,
@@ -76,7 +79,14 @@ impl Fabric {
             let own = &node.directory().host(node.host())?.registrations;
             let one = own.values().find(|one| number_of(&one.group, &one.application) == application)?;
             let (subject, audience) = (one.application.to_string(), Audience::Member(one.application.clone()));
-            Some(Notification { channel: one.channel()?, attribute, subject, amount: Some(amount), audience })
+            Some(Notification {
+                channel: one.channel()?,
+                attribute,
+                subject,
+                amount: Some(amount),
+                audience,
+                user: None,
+            })
         });
         match told {
             Some(told) => self.tell_decided(registry, &told),
@@ -91,12 +101,12 @@ impl Fabric {
         let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
         let (amount, subject) = (told.amount, told.subject.as_str());
         let decided = Decision { channel: &channel, attribute: &attribute, subject, amount };
-        for id in self.concerned(registry, told) {
-            if let (Audience::Member(_), Some(lease)) = (&told.audience, registry.leases.get(&id)) {
-                let (peer, amount) = (lease.peer, amount.unwrap_or(0));
-                self.adjust(peer, AdjustmentTarget::Process(peer.pid), told.attribute, amount);
+        for id in self.concerned(registry, &told.channel, &told.audience) {
+            let Some(lease) = registry.leases.get(&id) else { continue };
+            if told.user.is_some_and(|uid| uid != lease.peer.owner.uid) {
+                continue;
             }
-            let waiting = registry.leases.get(&id).map_or(0, |lease| lease.outbox.len());
+            let waiting = lease.outbox.len();
             match waiting < WAITING {
                 true => self.tell(registry, id, &FromDaemon::Decided(decided)),
                 false => count(&self.totals.notices_dropped),
@@ -104,9 +114,10 @@ impl Fabric {
         }
     }
 
-    fn concerned(&self, registry: &Registry, told: &Notification) -> BTreeSet<LeaseId> {
-        let channel = Some(&told.channel);
-        self.network.look(|node| match &told.audience {
+    /// The connections of the applications of this audience on a channel.
+    pub(super) fn concerned(&self, registry: &Registry, channel: &ChannelId, audience: &Audience) -> BTreeSet<LeaseId> {
+        let channel = Some(channel);
+        self.network.look(|node| match audience {
             Audience::Sinks => {
                 let of = registry.sinks.iter().filter(|(sink, _)| node.channel_of_sink(**sink) == channel);
                 of.map(|(_, lease)| *lease).collect()

@@ -33,6 +33,8 @@ pub(super) struct Record {
     pub fault: Option<String>,
     /// The policy was stopped; a call that is still running decides nothing any more.
     pub is_over: bool,
+    /// The policy has decided about contracts.
+    pub decides_contracts: bool,
     /// The last amount of each attribute, by the subject of the decision.
     pub decided: BTreeMap<(String, AttributeId), (i64, Instant)>,
     /// The last explanations.
@@ -62,6 +64,8 @@ pub(super) struct Streams {
     pub paces: Paces,
     pub mailbox: Arc<Mailbox>,
     pub pacing: Pacing,
+    /// Only this user's applications are notified; none: those of all users.
+    pub user: Option<u32>,
     /// Hosts that have reported, by the numbers of their streams.
     pub hosts: BTreeMap<AppId, Name>,
 }
@@ -78,14 +82,16 @@ pub(super) struct Outlets {
 pub(super) struct Levels {
     channel: Name,
     dimensions: BTreeMap<AttributeId, Name>,
+    /// Only this user's encoders receive the levels; none: those of all users.
+    user: Option<u32>,
     mailbox: Arc<Mailbox>,
 }
 
 impl Levels {
-    pub(super) fn new(channel: &Name, dimensions: &[&Name], mailbox: &Arc<Mailbox>) -> Levels {
+    pub(super) fn new(channel: &Name, dimensions: &[&Name], user: Option<u32>, mailbox: &Arc<Mailbox>) -> Levels {
         let dimension = |name: &&Name| (AttributeId::of(name.as_str()), (*name).clone());
         let dimensions = dimensions.iter().map(dimension).collect();
-        Levels { channel: channel.clone(), dimensions, mailbox: mailbox.clone() }
+        Levels { channel: channel.clone(), dimensions, user, mailbox: mailbox.clone() }
     }
 
     /// The dimension whose level is decided.
@@ -97,10 +103,24 @@ impl Levels {
     fn carry_out(&self, decision: &Decision) -> bool {
         let Decision::Apply { application, attribute, amount } = decision else { return false };
         let Some(dimension) = self.dimension(*application, *attribute) else { return false };
-        let (channel, amount) = (ChannelId::data(self.channel.clone()), Some(*amount));
-        let (subject, audience) = (dimension.to_string(), Audience::Sources);
-        self.mailbox.tell(Notification { channel, attribute: AttributeId::of(LEVEL), subject, amount, audience });
+        self.tell(dimension.to_string(), Some(*amount));
         true
+    }
+
+    /// None: no policy decides the level any more.
+    fn tell(&self, subject: String, amount: Option<i64>) {
+        let (channel, attribute) = (ChannelId::data(self.channel.clone()), AttributeId::of(LEVEL));
+        let (audience, user) = (Audience::Sources, self.user);
+        self.mailbox.tell(Notification { channel, attribute, subject, amount, audience, user });
+    }
+
+    /// Notifies the sources that no policy decides the levels any more.
+    pub(super) fn release(&self, record: &Record) {
+        for (subject, attribute) in record.decided.keys() {
+            if *attribute == AttributeId::of(LEVEL) && self.dimensions.values().any(|one| one.as_str() == subject) {
+                self.tell(subject.clone(), None);
+            }
+        }
     }
 }
 
@@ -150,16 +170,22 @@ impl Controller for Supervised {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let before = decisions.len();
-        let Supervised { outlets: Outlets { streams, members, .. }, record, .. } = self;
-        let record = lock(record);
-        if record.is_over {
+        let Supervised { outlets: Outlets { streams, members, .. }, record, mailbox, history, .. } = self;
+        let guard = lock(record);
+        if guard.is_over {
             return;
         }
         // Only policies that decide about one channel correct reports.
         let corrected = streams.iter_mut().fold(None, |before, one| one.on_change(change, view.now).or(before));
-        drop(record);
+        drop(guard);
         if let Some(members) = members {
-            members.on_change(change, view.host);
+            if let Some((left, name)) = members.on_change(change, view.host) {
+                let mut record = lock(record);
+                record.decided.retain(|(subject, _), _| *subject != name.as_str());
+                if record.decides_contracts && !record.is_over {
+                    mailbox.withdraw(&history.policy, Some(left));
+                }
+            }
             if is_of_others(change, members) {
                 return;
             }
@@ -201,6 +227,7 @@ impl Supervised {
         for decision in decisions.split_off(before) {
             if let Decision::Apply { application, attribute, amount } = decision {
                 record.decided.insert(outlets.key(application, attribute), (amount, view.now));
+                record.decides_contracts |= is_cpu(attribute);
             } else if let Decision::Release { application, attribute } = decision {
                 record.decided.remove(&outlets.key(application, attribute));
             } else if let Decision::Tell { to, event, .. } = &decision
@@ -209,7 +236,7 @@ impl Supervised {
                 record.decided.insert((subject_of(to), event.attribute), (event.value, view.now));
             }
             let is_done = outlets.carry_out(&decision, view.now)
-                || adjust(&decision, *peer, mailbox)
+                || adjust(&decision, (&history.policy, *peer), mailbox)
                 || steer(&decision, *peer, board);
             if !is_done {
                 decisions.push(decision);
@@ -261,11 +288,12 @@ impl Outlets {
 }
 
 /// Passes on a decision about the CPU time of an application of this host; returns whether it was one.
-fn adjust(decision: &Decision, peer: Peer, mailbox: &Mailbox) -> bool {
+fn adjust(decision: &Decision, (policy, peer): (&Name, Peer), mailbox: &Mailbox) -> bool {
     let Decision::Apply { application, attribute, amount } = *decision else { return false };
     let is_cpu = is_cpu(attribute);
     if is_cpu {
-        mailbox.adjust(Adjusted { peer, application, attribute, amount });
+        let policy = policy.clone();
+        mailbox.adjust(Adjusted { policy, peer, application, member: None, attribute, amount });
     }
     is_cpu
 }
@@ -309,7 +337,7 @@ impl Streams {
         }
         let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
         let (attribute, audience) = (AttributeId::of(RATE), Audience::Sources);
-        self.mailbox.tell(Notification { channel, attribute, subject, amount, audience });
+        self.mailbox.tell(Notification { channel, attribute, subject, amount, audience, user: self.user });
     }
 
     /// Learns which host a stream belongs to. Corrects a report by the rate that was sent: if a source sends less than

@@ -15,9 +15,9 @@ use qfabric_types::channel::ChannelId;
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{Change, Controller, Decision, Decisions, Interest, Reasons, Recipient, View};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Recipient, Topic, View};
 use super::facts::{Facts, REPEAT, of_application, pressure};
-use super::{ARRIVED, CPU_GUARANTEED, CPU_USED, DECODED, GENERATED, SATURATED, SHOWN, told};
+use super::{ARRIVED, CPU_GRANTED, CPU_GUARANTEED, CPU_OWN, CPU_USED, DECODED, GENERATED, SATURATED, SHOWN, told};
 
 /// Time between two looks at the reports.
 pub(super) const LOOK: Nanos = Nanos::from_millis(500);
@@ -60,6 +60,21 @@ pub(super) enum Part {
 impl Contracts {
     pub(super) fn new(wanted: f64, terms: ShareTerms) -> Contracts {
         Contracts { wanted, terms, laws: BTreeMap::new(), told_saturated: None }
+    }
+
+    /// The answers of this host to decisions.
+    pub(super) fn interests() -> [Interest; 2] {
+        [CPU_OWN, CPU_GRANTED].map(|name| Interest::anywhere(Topic::Reading(AttributeId::of(name))))
+    }
+
+    /// Learns what was granted to an application of this host.
+    pub(super) fn on_change(&mut self, change: &Change, view: &View<'_>) {
+        let Some((application, answer)) = answer(change, view) else { return };
+        let Some(law) = self.laws.get_mut(&application) else { return };
+        match answer {
+            Answer::Own(share) => law.own(share),
+            Answer::Granted(share) => law.granted(share, view.now),
+        }
     }
 
     pub(super) fn forget(&mut self, application: AppId) {
@@ -119,6 +134,25 @@ impl Contracts {
     }
 }
 
+/// The answer of this host to a decision about a contract, in CPUs.
+pub(super) enum Answer {
+    /// What the owner's contract guarantees.
+    Own(f64),
+    Granted(f64),
+}
+
+/// The application that a reading is about, and the answer in it.
+pub(super) fn answer(change: &Change, view: &View<'_>) -> Option<(AppId, Answer)> {
+    let ChangeKind::Reading(reading) = &change.what else { return None };
+    let is = |name: &str| change.host == *view.host && reading.attribute == AttributeId::of(name);
+    let share = reading.value.max(0) as f64 / 1e6;
+    match () {
+        () if is(CPU_OWN) => Some((reading.application, Answer::Own(share))),
+        () if is(CPU_GRANTED) => Some((reading.application, Answer::Granted(share))),
+        () => None,
+    }
+}
+
 fn share_facts(part: Part, application: AppId, wanted: f64, view: &View<'_>) -> ShareFacts {
     let of = |name: &str| of_application(view, view.host, application, name);
     let rate = |name: &str| of(name).map(|milli| milli as f64 / 1e3);
@@ -152,10 +186,11 @@ impl Controller for Cpu {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        self.facts.interests()
+        self.facts.interests().into_iter().chain(Contracts::interests()).collect()
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, _decisions: &mut Decisions) {
+        self.contracts.on_change(change, view);
         // A new process has the contract with which it began.
         if let Some(application) = self.facts.on_change(change, view) {
             self.contracts.forget(application);

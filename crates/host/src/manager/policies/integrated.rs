@@ -17,7 +17,7 @@ use qfabric_types::monitor::{AttributeId, HOST};
 use qfabric_types::{AppId, Instant};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, View};
-use super::cpu::{Contracts, LOOK, Part, guarantee};
+use super::cpu::{Answer, Contracts, LOOK, Part, answer, guarantee};
 use super::facts::{Facts, least_delay, of_application, pressure};
 use super::{ARRIVED, DECODED, GENERATED, MISSES, SENT, SHOWN, stream_of};
 
@@ -45,6 +45,18 @@ impl Integrated {
     /// The application here that generates the stream.
     fn source_here(&self, view: &View<'_>) -> Option<AppId> {
         self.facts.members(view.host).find(|application| Contracts::part(view, *application) == Some(Part::Source))
+    }
+
+    /// Learns what was granted to the source.
+    fn on_answer(&mut self, change: &Change, view: &View<'_>) {
+        let Some((application, answer)) = answer(change, view) else { return };
+        if self.source_here(view) != Some(application) {
+            return;
+        }
+        match answer {
+            Answer::Own(share) => self.source.own(share),
+            Answer::Granted(share) => self.source.granted(share, view.now),
+        }
     }
 
     fn look_at_source(&mut self, application: AppId, view: &View<'_>, decisions: &mut Decisions) {
@@ -136,10 +148,12 @@ impl Controller for Integrated {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        self.facts.interests()
+        self.facts.interests().into_iter().chain(Contracts::interests()).collect()
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
+        self.sinks.on_change(change, view);
+        self.on_answer(change, view);
         // A new process has the contract with which it began, and the best level.
         if let Some(application) = self.facts.on_change(change, view) {
             self.sinks.forget(application);

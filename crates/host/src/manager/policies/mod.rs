@@ -64,6 +64,11 @@ pub const DELAY: &str = "app.report_delay";
 /// Name of the attribute for the guaranteed share of an application's contract, in millionths of a CPU.
 pub const CPU_GUARANTEED: &str = "app.cpu_guaranteed";
 
+/// Names of the attributes by which a host tells its policies what the contract of an application guarantees, in millionths
+/// of a CPU: without any decision, and after the last one.
+pub const CPU_OWN: &str = "app.cpu_own";
+pub const CPU_GRANTED: &str = "app.cpu_granted";
+
 /// Name of the attribute for the CPU time that an application uses, in millionths of a CPU.
 pub const CPU_USED: &str = "app.cpu";
 
