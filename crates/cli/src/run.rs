@@ -295,7 +295,7 @@ pub(crate) fn of_same_process(row: Result<Application, ClientError>, pid: i32) -
     }
 }
 
-/// Releases the application, unless its number stands for another process by now. Errors are ignored: the daemon may
+/// Releases the application, unless its number now stands for another process. Errors are ignored: the daemon may
 /// have released it already, or may have ended itself.
 pub(crate) fn release(client: &Client, last: &Application) {
     if of_same_process(client.application(last.id), last.pid).is_ok() {

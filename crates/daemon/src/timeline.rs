@@ -123,7 +123,7 @@ impl Held {
     }
 
     /// Records from the number `start` among all on.
-    fn from_number(&self, start: u64) -> impl Iterator<Item = &Entry> {
+    fn since_number(&self, start: u64) -> impl Iterator<Item = &Entry> {
         let before = |chunk: &Vec<Entry>| chunk.last().is_some_and(|entry| entry.number < start);
         let whole = self.chunks.partition_point(before);
         self.chunks.iter().skip(whole).flatten().skip_while(move |entry| entry.number < start)
@@ -278,7 +278,7 @@ impl Records {
     fn page_of_all(&self, query: Query, now: Instant) -> Timeline {
         let since = self.users.values().map(|held| held.since).fold(self.since, Instant::max);
         let start = query.from.min(self.next);
-        let mut users: Vec<_> = self.users.values().map(|held| held.from_number(start).peekable()).collect();
+        let mut users: Vec<_> = self.users.values().map(|held| held.since_number(start).peekable()).collect();
         let in_order = std::iter::from_fn(move || {
             let first = users.iter_mut().filter_map(|own| own.peek().map(|entry| entry.number)).min()?;
             users.iter_mut().find_map(|own| own.next_if(|entry| entry.number == first))

@@ -253,7 +253,8 @@ mod tests {
         let mut law = ShareLaw::new(ShareTerms::default());
         let need = ShareFacts { rate: 10.0, used: Some(0.15), ..SHORT };
         assert!(law.on_report(&need, second_at(0)).is_some_and(|share| share < 0.4));
-        (law.own(0.6), law.granted(0.6, second_at(0)));
+        law.own(0.6);
+        law.granted(0.6, second_at(0));
         let calm = ShareFacts { rate: 20.0, used: Some(0.3), ..SHORT };
         assert!((1..20).all(|at| law.on_report(&calm, second_at(at)).is_none()), "0.6 is more than it needs: {law:?}");
         let dear = ShareFacts { rate: 15.0, used: Some(0.6), ..SHORT };

@@ -56,8 +56,7 @@ impl Engine {
             Command::Keep(keep) => self.keep(*keep, now),
             Command::LetGo(claim) => self.let_go(&claim, now),
             Command::HoldShare { hold, reply } => {
-                // Without a receiver the service is ending.
-                let _ = reply.send(self.hold_share(*hold, now));
+                let _ = reply.send(self.hold_share(*hold, now)); // without a receiver the service is ending
             }
             Command::FreeShare { id, reply } => {
                 self.free_share(&id, now);

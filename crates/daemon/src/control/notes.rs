@@ -177,12 +177,7 @@ pub(crate) fn log(note: Note) {
             tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
         }
         Note::Adjusted { app, adjustment, refused } => log_adjustment(app, &adjustment, refused),
-        Note::Restored { app, policy, refused: None } => {
-            tracing::info!(app = app.0, %policy, "the contract is as without the policy");
-        }
-        Note::Restored { app, policy, refused: Some(why) } => {
-            tracing::warn!(app = app.0, %policy, why, "the contract without the policy was refused");
-        }
+        Note::Restored { app, policy, refused } => log_restored(app, &policy, refused),
         Note::LoanGranted { host, share } => {
             tracing::info!(%host, %share, "loan: capacity is kept for an application of another host")
         }
@@ -225,6 +220,13 @@ fn log_dropped_births(app: AppId, thread: ThreadId) {
         "new threads appear faster than the limit, and some stay under the normal scheduler; start fewer \
          threads at once, or keep them in a pool"
     );
+}
+
+fn log_restored(app: AppId, policy: &Name, refused: Option<String>) {
+    match refused {
+        None => tracing::info!(app = app.0, %policy, "the contract is as without the policy"),
+        Some(why) => tracing::warn!(app = app.0, %policy, why, "the contract without the policy was refused"),
+    }
 }
 
 fn log_adjustment(app: AppId, adjustment: &Adjustment, refused: Option<String>) {

@@ -110,10 +110,12 @@ impl Facts {
     pub(super) fn on_change(&mut self, change: &Change, view: &View<'_>) -> Option<AppId> {
         let is_here = change.channel.as_ref() == Some(&self.channel);
         match &change.what {
-            ChangeKind::Reading(reading) if is_here && reading.attribute == AttributeId::of(RATE) => {
-                if self.rates.len() < MOST_HOSTS || self.rates.contains_key(&change.host) {
-                    self.rates.insert(change.host.clone(), (reading.value.max(0) as f64 / 1e3, view.now));
-                }
+            ChangeKind::Reading(reading)
+                if is_here
+                    && reading.attribute == AttributeId::of(RATE)
+                    && (self.rates.len() < MOST_HOSTS || self.rates.contains_key(&change.host)) =>
+            {
+                self.rates.insert(change.host.clone(), (reading.value.max(0) as f64 / 1e3, view.now));
             }
             ChangeKind::Control(QualityEvent { kind: QualityKind::Own, attribute, value, .. })
                 if is_here && *attribute == AttributeId::of(SATURATED) =>
