@@ -42,6 +42,66 @@ mod tests {
         assert!(missing.is_empty(), "the page names files that do not exist: {missing:?}");
     }
 
+    /// The targets of the links of a page, outside code.
+    fn links(page: &str) -> Vec<String> {
+        let prose = page.split("```").step_by(2).collect::<String>();
+        let prose = prose.split('`').step_by(2).collect::<String>();
+        let target = |rest: &str| rest.split([')', ' ']).next().map(str::to_owned);
+        prose.split("](").skip(1).filter_map(target).collect()
+    }
+
+    /// The anchors of a page: its headings in lower case, with `-` for spaces and without other signs.
+    fn anchors(page: &str) -> Vec<String> {
+        let prose = page.split("```").step_by(2).collect::<String>();
+        let headings = prose.lines().filter(|line| line.starts_with('#'));
+        let sign = |c: char| match c {
+            ' ' => Some('-'),
+            c => (c.is_alphanumeric() || "-_".contains(c)).then_some(c),
+        };
+        let anchor = |line: &str| line.trim_start_matches('#').trim().to_lowercase().chars().filter_map(sign).collect();
+        headings.map(anchor).collect()
+    }
+
+    /// Whether a link of the page at `path` leads to a file, or to a heading of it. Other sites are not asked.
+    fn leads_somewhere(path: &Path, link: &str) -> bool {
+        let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let target = if file.is_empty() { path.to_owned() } else { path.with_file_name(file) };
+        let has = || fs::read_to_string(&target).is_ok_and(|page| anchors(&page).iter().any(|known| known == anchor));
+        link.contains("://") || link.starts_with("mailto:") || target.exists() && (anchor.is_empty() || has())
+    }
+
+    #[test]
+    fn every_link_of_the_documents_leads_somewhere() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folders = [".", "docs/guide/src", "docs/design"].map(|folder| root.join(folder));
+        let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+        let pages: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+        assert!(pages.len() > 80, "{} pages were found", pages.len());
+        let wrong = pages.iter().flat_map(|path| {
+            let page = fs::read_to_string(path).unwrap();
+            let wrong = links(&page).into_iter().filter(|link| !leads_somewhere(path, link)).collect::<Vec<_>>();
+            wrong.into_iter().map(move |link| format!("{}: {link}", path.display()))
+        });
+        assert_eq!(wrong.collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
+    fn a_link_without_its_file_or_its_heading_is_found() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src/why.md");
+        assert_eq!(links("[a](b.md#c) `[d](e)`\n```\n[f](g)\n```\n[h](#i)"), ["b.md#c", "#i"]);
+        assert!(leads_somewhere(&path, "demo.md") && leads_somewhere(&path, "#cpu-time"));
+        assert!(!leads_somewhere(&path, "no-such-page.md") && !leads_somewhere(&path, "demo.md#no-such-heading"));
+    }
+
+    #[test]
+    fn every_page_of_the_guide_is_in_its_table_of_contents() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/src");
+        let listed = links(&fs::read_to_string(folder.join("SUMMARY.md")).unwrap());
+        let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let pages = files.filter(|name| name.ends_with(".md") && name != "SUMMARY.md");
+        assert_eq!(pages.filter(|page| !listed.contains(page)).collect::<Vec<_>>(), [""; 0]);
+    }
+
     #[test]
     fn the_list_of_design_pages_has_every_page_with_its_title() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/design");
