@@ -273,11 +273,11 @@ mod tests {
         let channel: ChannelId = "quality:video".parse().unwrap();
         let mut manager = source(&channel);
         let lowered: Vec<i64> = (0..6).flat_map(|at| second(&mut manager, &channel, at, &[("b", 16.0)])).collect();
-        assert_eq!(lowered, [80, 640, 60, 40], "{lowered:?}");
+        assert_eq!(lowered, [80, 640, 60, 40, 320]);
         manager.handle(Input::SourceJoined("quality:other".parse().unwrap()), Instant::new(6_000_000_000));
         assert_eq!(second(&mut manager, &channel, 6, &[("b", 20.0)]), [0_i64; 0]);
         manager.handle(Input::SourceJoined(channel.clone()), Instant::new(7_000_000_000));
-        assert_eq!(second(&mut manager, &channel, 7, &[("b", 20.0)]), [40, 640]);
+        assert_eq!(second(&mut manager, &channel, 7, &[("b", 20.0)]), [40, 320]);
     }
 
     #[test]
