@@ -142,8 +142,8 @@ impl Source {
         Ok(source)
     }
 
-    /// Reads the records up to now, without those of a time of which the daemon has discarded others. Records that are added meanwhile come with the next call, so that it ends however
-    /// fast they are.
+    /// Reads the records up to now, without those of a time of which the daemon has discarded others. Records that are
+    /// added meanwhile come with the next call, so that it ends however fast they are.
     fn read(&mut self, file: &mut Target) -> Result<(), Failure> {
         let now = clock::now();
         loop {

@@ -17,8 +17,8 @@ pub enum Topic {
     Control,
     /// The amount of a resource that an application of this host is granted.
     Granted,
-    /// Hosts that crash, applications that join and leave groups, and sources of this host that join channels. A sink that closes is no such change: its host
-    /// only stops its reports.
+    /// Hosts that crash, applications that join and leave groups, and sources of this host that join channels. A sink
+    /// that closes is no such change: its host only stops its reports.
     Members,
     /// Outcomes of requests to other hosts.
     Answers,

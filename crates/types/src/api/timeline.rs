@@ -2,8 +2,8 @@
 //! records; when it discards some, it begins with the user who has the most.
 //!
 //! Times are in nanoseconds of CLOCK_MONOTONIC of the host. Records are numbered in the order in which the daemon
-//! made them, for a user among the records that this user sees; their times may differ a little from this order. A user sees the records of the user's own applications
-//! and processes; an administrator sees all.
+//! made them, for a user among the records that this user sees; their times may differ a little from this order. A user
+//! sees the records of the user's own applications and processes; an administrator sees all.
 
 use serde::{Deserialize, Serialize};
 

@@ -196,7 +196,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Ends a policy's decisions about rates, levels and contracts. No thread waits for a call that is running; its results are dropped.
+    /// Ends a policy's decisions about rates, levels and contracts. No thread waits for a call that is running; its
+    /// results are dropped.
     fn withdraw(&self, name: &Name, stopped: &mut Running) {
         let kind = kinds::runs(&stopped.policy);
         let mut record = lock(&stopped.record);
@@ -236,7 +237,7 @@ impl Fabric {
 
     /// CPU time per second for a policy of this user; none: no limit, for administrators and the configuration.
     fn budget_of(&self, uid: Option<u32>) -> Option<Nanos> {
-        uid.filter(|uid| *uid != 0).map(|_| self.config.policy_budget)
+        ordinary(uid).map(|_| self.config.policy_budget)
     }
 
     fn policy_info(&self, name: &Name, running: &Running) -> PolicyInfo {
@@ -299,8 +300,7 @@ impl Fabric {
 
     /// An encoder obeys policies of its own user, of root and of the configuration, as contracts do.
     fn levels(&self, kind: &dyn Runs, decides: &[Resource], uid: Option<u32>) -> Option<Levels> {
-        let user = uid.filter(|uid| *uid != 0);
-        leveled(decides).map(|channel| Levels::new(channel, &kind.dimensions(), user, &self.mailbox))
+        leveled(decides).map(|channel| Levels::new(channel, &kind.dimensions(), ordinary(uid), &self.mailbox))
     }
 
     /// A channel's table of rates; the filter is installed if the channel is open.
@@ -363,6 +363,11 @@ fn leveled(decides: &[Resource]) -> Option<&Name> {
     })
 }
 
+/// The user of a policy; `None` for root and for the configuration, which no limit of users restricts.
+fn ordinary(uid: Option<u32>) -> Option<u32> {
+    uid.filter(|uid| *uid != 0)
+}
+
 /// Refuses a policy if a running one has its name, or decides about the same resource. Policies of two users decide about
 /// the levels and contracts of their own applications, so only those of root and of the configuration meet all others.
 fn check_place(
@@ -378,8 +383,7 @@ fn check_place(
         return Err(refused::too_many(MOST));
     }
     let rival = |(other, running): (_, &Running)| {
-        let user = |uid: Option<u32>| uid.filter(|uid| *uid != 0);
-        let (one, another) = (user(running.uid), user(peer.map(|peer| peer.owner.uid)));
+        let (one, another) = (ordinary(running.uid), ordinary(peer.map(|peer| peer.owner.uid)));
         let meet = one.is_none() || another.is_none() || one == another;
         let is_shared =
             |resource: &&Resource| meet || !matches!(resource, Resource::Levels(_) | Resource::Contracts(_));
@@ -392,7 +396,7 @@ fn check_place(
 
 /// Refuses policies above a user's limit, so that other users have room.
 fn check_share(running: &BTreeMap<Name, Running>, peer: Option<Peer>) -> Result<(), Problem> {
-    let Some(uid) = peer.map(|peer| peer.owner.uid).filter(|uid| *uid != 0) else { return Ok(()) };
+    let Some(uid) = ordinary(peer.map(|peer| peer.owner.uid)) else { return Ok(()) };
     match running.values().filter(|policy| policy.uid == Some(uid)).count() < MOST_OF_A_USER {
         true => Ok(()),
         false => Err(refused::too_many(MOST_OF_A_USER)),

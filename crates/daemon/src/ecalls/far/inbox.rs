@@ -2,7 +2,6 @@
 //! Each host has a queue, and the hosts are served in turn.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use qfabric_sync::{Condvar, Lock, lock, rank};
@@ -103,8 +102,7 @@ impl Waiting {
 
     /// The oldest message of the next host.
     fn take(&mut self) -> Option<(Name, Vec<u8>)> {
-        let behind = self.last.take().and_then(|last| self.hosts.range((Excluded(last), Unbounded)).next());
-        let host = behind.or_else(|| self.hosts.iter().next()).map(|(host, _)| host.clone())?;
+        let host = super::next_in_turn(&self.hosts, self.last.take(), |_| true)?;
         let messages = self.hosts.get_mut(&host)?;
         let message = messages.pop_front();
         if messages.is_empty() {

@@ -2,7 +2,6 @@
 //! loads a program, so all other messages are handled first, the hosts take turns, and each host has a rate.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound::{Excluded, Unbounded};
 
 use qfabric_types::api::ecalls::SubscriptionRequest;
 use qfabric_types::channel::Name;
@@ -62,10 +61,8 @@ impl Installs {
     /// The next installation that is due.
     pub(super) fn next(&mut self, now: Instant) -> Option<(Name, Wanted)> {
         self.hosts.retain(|_, of_host| !of_host.waiting.is_empty() || of_host.due + BURST > now);
-        let is_due = |(_, of_host): &(&Name, &OfHost)| !of_host.waiting.is_empty() && of_host.due <= now;
-        let behind = |last: Name| self.hosts.range((Excluded(last), Unbounded)).find(is_due);
-        let found = self.last.take().and_then(behind).or_else(|| self.hosts.iter().find(is_due));
-        let host = found.map(|(host, _)| host.clone())?;
+        let is_due = |of_host: &OfHost| !of_host.waiting.is_empty() && of_host.due <= now;
+        let host = super::next_in_turn(&self.hosts, self.last.take(), is_due)?;
         let of_host = self.hosts.get_mut(&host)?;
         of_host.due = of_host.due.max(Instant::new(now.get().saturating_sub(BURST.get()))) + EVERY;
         self.last = Some(host.clone());

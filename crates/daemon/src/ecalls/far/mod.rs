@@ -19,6 +19,7 @@ mod message;
 mod own;
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
@@ -172,4 +173,11 @@ fn contained(host: &Name, act: impl FnOnce()) {
     if let Err(message) = contain(act) {
         tracing::error!(%host, message, "the service panicked at a message about ECalls; please report this");
     }
+}
+
+/// The next host whose turn it is: the first that is ready behind `last`, in the order of the names, or else of all.
+fn next_in_turn<V>(hosts: &BTreeMap<Name, V>, last: Option<Name>, is_ready: impl Fn(&V) -> bool) -> Option<Name> {
+    let is_ready = |(_, of_host): &(&Name, &V)| is_ready(of_host);
+    let behind = last.and_then(|last| hosts.range((Excluded(last), Unbounded)).find(is_ready));
+    behind.or_else(|| hosts.iter().find(is_ready)).map(|(host, _)| host.clone())
 }
