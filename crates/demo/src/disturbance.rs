@@ -24,6 +24,10 @@ const MOST_DRIFT: f64 = 0.15;
 /// speed of a machine changes from second to second, and at 100 % load a difference of a tenth decides which
 /// policy misses more.
 pub const MOST_APART: f64 = 1.05;
+/// Rounds near capacity are compared only if their costs differ from the calibration by at most this fraction. The
+/// number of misses grows with about the seventh power of the costs under static GRUB and with the twelfth under
+/// Q-Fabric (`docs/design/0022-demo.md`), so a ratio of misses is valid for one load only.
+const MOST_OFF_DESIGN: f64 = 0.075;
 
 /// The readings around one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -82,6 +86,14 @@ impl Surroundings {
         let ratio = self.speed? / rival.speed?;
         let apart = !(1.0 / MOST_APART..=MOST_APART).contains(&ratio);
         apart.then(|| format!("its frames cost {:+.0} % compared with the rival's", (ratio - 1.0) * 100.0))
+    }
+
+    /// The reason for which the load of this round was not the designed one; `None` if it was, or is unknown.
+    pub fn load_difference(&self) -> Option<String> {
+        let drift = drift(self.speed);
+        let (is, limit) = (drift * 100.0, MOST_OFF_DESIGN * 100.0);
+        let words = || format!("the load was {is:+.1} % away from the designed one, the limit is {limit} %");
+        (drift.abs() > MOST_OFF_DESIGN).then(words)
     }
 }
 
@@ -223,6 +235,14 @@ mod tests {
         let why = at(1.11).speed_difference(&at(1.0)).unwrap();
         assert_eq!(why, "its frames cost +11 % compared with the rival's");
         assert_eq!(at(1.11).speed_difference(&Surroundings::default()), None, "unknown without calibration");
+    }
+
+    #[test]
+    fn the_load_of_a_round_follows_the_costs_of_its_frames() {
+        let at = |speed| Surroundings { speed, ..Default::default() }.load_difference();
+        assert_eq!((at(Some(1.07)), at(Some(0.93)), at(None)), (None, None, None));
+        assert_eq!(at(Some(0.91)).unwrap(), "the load was -9.0 % away from the designed one, the limit is 7.5 %");
+        assert!(at(Some(1.08)).is_some());
     }
 
     #[test]

@@ -291,16 +291,8 @@ pub(crate) fn raise_on_signals(stop: &Stop) -> Result<Signals> {
 /// process ignores (`nohup`) stays ignored.
 pub fn ending_signals() -> Vec<i32> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let hangup = (!ignores(&status, SIGHUP)).then_some(SIGHUP);
+    let hangup = (!qfabric_linux::signals::ignores_hangup()).then_some(SIGHUP);
     [SIGINT, SIGTERM].into_iter().chain(hangup).collect()
-}
-
-/// Whether a process with this `/proc/PID/status` ignores the signal.
-fn ignores(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
 }
 
 pub(crate) struct Signals(Vec<signal_hook::SigId>);
@@ -339,12 +331,5 @@ mod tests {
         }
         assert!(stop.check().is_err());
         drop(signals);
-    }
-
-    #[test]
-    fn a_hangup_that_nohup_ignores_is_known_from_the_status_of_the_process() {
-        let nohup = "Name:\tqfabric\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
-        assert!(ignores(nohup, 1) && !ignores(nohup, 15));
-        assert!(!ignores("SigIgn:\t0000000000001000\n", 1) && !ignores("", 1));
     }
 }

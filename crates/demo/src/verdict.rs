@@ -281,10 +281,13 @@ fn disturbance(rounds: &[&RunRecord]) -> Option<String> {
     rounds.iter().find_map(|round| round.around.disturbance())
 }
 
-/// The reason for which two rounds cannot be compared: one is disturbed, or the same frames cost more in one of
-/// them.
-fn disturbance_of_pair((ours, rival): Pair) -> Option<String> {
-    disturbance(&[ours, rival]).or_else(|| ours.around.speed_difference(&rival.around))
+/// The reason for which two rounds cannot be compared: one is disturbed, the same frames cost more in one of them,
+/// or the load near capacity was not the designed one.
+pub fn disturbance_of_pair((ours, rival): Pair) -> Option<String> {
+    let off_design = || [ours, rival].iter().find_map(|round| round.around.load_difference());
+    disturbance(&[ours, rival])
+        .or_else(|| ours.around.speed_difference(&rival.around))
+        .or_else(|| off_design().filter(|_| ours.scenario == Scenario::Shift.name()))
 }
 
 /// Comparisons without a bound: with the default scheduler, and with costs that are known beforehand.
@@ -394,6 +397,10 @@ mod tests {
         for verdict in verdicts(&rounds) {
             assert_eq!(verdict.state, State::Disturbed);
             assert!(verdict.reason.unwrap().contains("frames cost +10 % compared with the rival's"));
+        }
+        rounds.iter_mut().for_each(|round| round.around.speed = Some(1.1));
+        for verdict in verdicts(&rounds) {
+            assert!(verdict.reason.unwrap().contains("+10.0 % away from the designed one"));
         }
     }
 

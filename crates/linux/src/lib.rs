@@ -25,6 +25,7 @@
 //! | read attributes for the resource monitor | [`monitor`] |
 //! | read and write small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
+//! | whether `nohup` protects this process from hangups | [`signals`] |
 //! | protect the memory of programs under memory pressure | [`memory_groups`] |
 //! | fetch pages of another process before it needs them | [`prefault`] |
 //! | find the program text of a process | [`program_text`] |
@@ -68,6 +69,7 @@ mod release;
 mod rest;
 pub mod rights;
 pub mod sched_attr;
+pub mod signals;
 mod sys;
 pub mod testing;
 pub mod threads;

@@ -17,6 +17,7 @@ use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::Measured;
 use crate::trial::Trace;
+use crate::verdict;
 
 /// Of all rounds, at most one in this number is played again.
 const REPEATED_PART: usize = 3;
@@ -141,8 +142,8 @@ impl Bench<'_> {
         plan.rounds.iter().map(turn).collect()
     }
 
-    /// Repeats disturbed and failed rounds, and compared rounds whose frames cost different amounts, a bounded number
-    /// of times. They come after all others, because a slow phase of a machine often lasts for several rounds.
+    /// Repeats disturbed and failed rounds, and compared rounds with unequal loads, a bounded number of times. They
+    /// come after all others, because a slow phase of a machine often lasts for several rounds.
     fn repeat_disturbed(&self, turns: &mut [PlannedRound], loads: &mut Loads, progress: &mut dyn Progress) {
         let mut left = turns.len().div_ceil(REPEATED_PART);
         while left > 0 {
@@ -191,18 +192,18 @@ impl Bench<'_> {
     }
 }
 
-/// The next rounds to repeat. Disturbed and failed rounds come before those whose frames cost different amounts, and
-/// rounds with a claim before others. Among equals, those with the fewest repetitions come first.
+/// The next rounds to repeat. Disturbed and failed rounds come before those with unequal loads, and rounds with a
+/// claim before others. Among equals, those with the fewest repetitions come first.
 fn to_play_again<'t>(units: impl Iterator<Item = &'t mut [PlannedRound]>) -> Option<&'t mut [PlannedRound]> {
     let is_disturbed = |unit: &[PlannedRound]| unit.iter().any(|turn| turn.disturbance().is_some());
     let again = units.filter(|unit| unit[0].repeats < REPEATS && (is_disturbed(unit) || is_unequal(unit)));
     again.min_by_key(|unit| (!unit[0].is_claim, !is_disturbed(unit), unit[0].repeats))
 }
 
-/// Whether the same frames cost too different amounts in compared rounds.
+/// Whether the load differed too much between compared rounds, or from the designed one.
 fn is_unequal(unit: &[PlannedRound]) -> bool {
     unit.windows(2).any(|pair| match (pair[0].record(), pair[1].record()) {
-        (Some(a), Some(b)) => a.around.speed_difference(&b.around).is_some(),
+        (Some(a), Some(b)) => verdict::disturbance_of_pair((a, b)).is_some(),
         _ => false,
     })
 }
@@ -241,7 +242,7 @@ mod tests {
 
     fn played(cycle: usize, is_claim: bool, speed: f64) -> PlannedRound {
         let mut record = rows::tests::run(&[30], 1, 2.5);
-        (record.cycle, record.around.speed) = (cycle, Some(speed));
+        (record.scenario, record.cycle, record.around.speed) = ("shift".into(), cycle, Some(speed));
         turn(cycle, is_claim, Some(Ok(record)))
     }
 
@@ -267,6 +268,8 @@ mod tests {
         assert_eq!(repeated(&mut turns), [(1, true, 2); REPEATS]);
         turns[3] = played(1, true, 1.03);
         assert_eq!(repeated(&mut turns), []);
+        (turns[3], turns[4]) = (played(1, true, 0.91), played(1, true, 0.92));
+        assert_eq!(repeated(&mut turns), [(1, true, 2); REPEATS], "equal, and away from the designed load");
     }
 
     #[test]
