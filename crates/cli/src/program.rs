@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use qfabric_linux::launch::Held;
+use qfabric_linux::signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -125,13 +126,15 @@ enum Target {
 
 impl Relay {
     fn start() -> io::Result<Relay> {
-        let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)?;
-        let handle = signals.handle();
+        // A hangup that this process ignores (`nohup`) stays ignored, here and in the program.
+        let taken = PASSED_ON.into_iter().filter(|signal| *signal != SIGHUP || !signals::ignores_hangup());
+        let mut received = SignalsInfo::<WithOrigin>::new(taken)?;
+        let handle = received.handle();
         let target = Arc::new(Mutex::new(Target::Keep(Vec::new())));
         let (shared, asked_to_end) = (target.clone(), Arc::new(AtomicBool::new(false)));
         let asked = asked_to_end.clone();
         let thread = std::thread::spawn(move || {
-            for origin in &mut signals {
+            for origin in &mut received {
                 asked.fetch_or(ENDS.contains(&origin.signal), Ordering::Relaxed);
                 pass_on(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), &origin);
             }

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use qfabric_client::ClientError;
 use qfabric_client::ecalls::{Attribute, Ecalls, Notice, Subscription, SubscriptionBuilder};
 use qfabric_types::Nanos;
-use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::connect::{Service, failure};
 use crate::exit::{Done, Failure, Outcome};
@@ -73,7 +72,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let stop = interrupted_by(&[SIGINT, SIGTERM, SIGHUP])?;
+    let stop = interrupted_by(&qfabric_demo::ending_signals())?;
     let interfaces = host::interfaces(&args.listen, args.interface.as_deref())?;
     if !host::is_listening(&args.listen) {
         eprintln!("note: no server listens at {} yet", args.listen);

@@ -447,6 +447,35 @@ fn restore_ends_the_reservations_of_a_killed_run_without_a_daemon() {
     kill_process(Pid::from_raw(pid().unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
+/// The same command, with SIGHUP as after a login (`default`) or under nohup (`ignore`), whatever this test inherits.
+fn with_hangup(how: &str, command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg(format!("--{how}-signal=HUP")).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(name, value),
+            None => env.env_remove(name),
+        };
+    }
+    env
+}
+
+#[test]
+fn a_run_under_nohup_and_its_program_survive_the_end_of_the_terminal() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (pid_file, goes_on) = (folder.path().join("pid"), folder.path().join("goes-on"));
+    let script = format!("echo $$ > {}; until [ -e {} ]; do sleep 0.05; done", pid_file.display(), goes_on.display());
+    let mut command = with_hangup("ignore", &sh(folder.path(), "run --period 20ms --quiet", &script));
+    let mut run = command.spawn().unwrap();
+    let pid = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok();
+    wait_until(|| pid().is_some());
+    signal(&run, Signal::HUP);
+    kill_process(Pid::from_raw(pid().unwrap()).unwrap(), Signal::HUP).unwrap();
+    std::fs::write(&goes_on, "").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_run_whose_terminal_closes_ends_all_reservations() {
     let Some(_lock) = live() else { return };
@@ -454,7 +483,7 @@ fn a_run_whose_terminal_closes_ends_all_reservations() {
     let pid_file = folder.path().join("pid");
     // The grandchild outlives both processes. It must not keep its reservation.
     let script = format!("(trap '' HUP; exec sleep 60 >&- 2>&-) & echo $! > {}; wait", pid_file.display());
-    let mut command = sh(folder.path(), "run --period 20ms", &script);
+    let mut command = with_hangup("default", &sh(folder.path(), "run --period 20ms", &script));
     let mut run = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let orphan = || std::fs::read_to_string(&pid_file).ok()?.trim().parse::<i32>().ok();
     wait_until(|| orphan().and_then(policy) == Some(DEADLINE));
