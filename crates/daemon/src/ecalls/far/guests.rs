@@ -1,5 +1,7 @@
 //! Handlers of other hosts at services of this host.
 
+use std::collections::BTreeSet;
+
 use qfabric_linux::clock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{Author, SubscriptionId, SubscriptionInfo, SubscriptionRequest};
@@ -20,15 +22,23 @@ pub(super) struct Guest {
 }
 
 impl State {
-    /// The user id of a host's handlers.
+    /// The user id of a host's handlers. A host keeps it, with its account of CPU time, until all ids are taken; then
+    /// the next host gets the id of one that has no handlers.
     fn uid(&mut self, host: &Name) -> Option<u32> {
         if let Some(uid) = self.uids.get(host) {
             return Some(*uid);
         }
-        let used: Vec<u32> = self.uids.values().copied().collect();
-        let free = USERS_OF_HOSTS.into_iter().find(|uid| !used.contains(uid))?;
-        self.uids.insert(host.clone(), free);
-        Some(free)
+        let used: BTreeSet<u32> = self.uids.values().copied().collect();
+        let unused = USERS_OF_HOSTS.into_iter().find(|uid| !used.contains(uid));
+        let uid = unused.or_else(|| self.take_quiet_uid())?;
+        self.uids.insert(host.clone(), uid);
+        Some(uid)
+    }
+
+    fn take_quiet_uid(&mut self) -> Option<u32> {
+        let busy: BTreeSet<&Name> = self.guests.keys().map(|(host, _)| host).collect();
+        let quiet = self.uids.keys().find(|host| !busy.contains(host))?.clone();
+        self.uids.remove(&quiet)
     }
 
     /// Removes the guests for which `ends` holds.
@@ -151,5 +161,24 @@ fn check_request(request: &SubscriptionRequest) -> Result<(), Problem> {
             "send the events to a channel, and subscribe to the channel on the other host",
         )),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_id_passes_on_only_when_all_are_taken_and_never_from_a_host_with_handlers() {
+        let host = |number: u32| -> Name { format!("h{number:04}").parse().unwrap() };
+        let mut state = State::default();
+        let of_first = state.uid(&host(0)).unwrap();
+        let author = Author { host: host(0), uid: 1 };
+        state.guests.insert((host(0), 1), Guest { id: SubscriptionId::default(), author, until: Instant::ZERO });
+        for number in 1..USERS_OF_HOSTS.len() as u32 {
+            assert_eq!(state.uid(&host(number)), Some(of_first + number));
+        }
+        assert_eq!(state.uid(&host(9_000)), Some(of_first + 1), "of the first host without handlers");
+        assert_eq!((state.uid(&host(0)), state.uids.len()), (Some(of_first), USERS_OF_HOSTS.len()));
     }
 }

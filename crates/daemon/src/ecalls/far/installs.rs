@@ -62,7 +62,7 @@ impl Installs {
     pub(super) fn next(&mut self, now: Instant) -> Option<(Name, Wanted)> {
         self.hosts.retain(|_, of_host| !of_host.waiting.is_empty() || of_host.due + BURST > now);
         let is_due = |of_host: &OfHost| !of_host.waiting.is_empty() && of_host.due <= now;
-        let host = super::next_in_turn(&self.hosts, self.last.take(), is_due)?;
+        let host = super::next_in_turn(&self.hosts, self.last.clone(), is_due)?;
         let of_host = self.hosts.get_mut(&host)?;
         of_host.due = of_host.due.max(Instant::new(now.get().saturating_sub(BURST.get()))) + EVERY;
         self.last = Some(host.clone());
@@ -112,6 +112,17 @@ mod tests {
         );
         installs.next(at(began + 10_000));
         assert!(installs.hosts.is_empty(), "nothing is kept of hosts that have been quiet");
+    }
+
+    #[test]
+    fn the_turn_is_kept_while_nothing_is_due() {
+        let mut installs = Installs::default();
+        (0..2).for_each(|number| assert!(push(&mut installs, "a", number)));
+        assert_eq!(next(&mut installs, 60_000), Some(("a".to_owned(), 0)));
+        installs.hosts.values_mut().for_each(|of_host| of_host.due = at(70_000));
+        assert_eq!(next(&mut installs, 60_000), None);
+        assert!(push(&mut installs, "b", 0));
+        assert_eq!(next(&mut installs, 70_000), Some(("b".to_owned(), 0)), "a was served last");
     }
 
     #[test]

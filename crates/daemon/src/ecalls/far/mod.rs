@@ -21,7 +21,6 @@ mod own;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ pub(crate) use inbox::Inbox;
 use installs::{Installs, Wanted};
 use message::Body;
 pub(crate) use message::Message;
-use own::Deployed;
+use own::{Asker, Deployed};
 
 /// Interval between two renewals.
 const RENEW_EVERY: Nanos = Nanos::from_millis(2_000);
@@ -60,7 +59,7 @@ pub(crate) struct Far {
 struct State {
     own: BTreeMap<SubscriptionId, Deployed>,
     /// Requests that wait for the answer of the other host, by the host and the number of the deployment.
-    waiting: BTreeMap<(Name, u64), SyncSender<Body>>,
+    waiting: BTreeMap<(Name, u64), Asker>,
     /// By host and by the number that the host chose.
     guests: BTreeMap<(Name, u64), Guest>,
     /// The user id under which the handlers of each host run.

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use qfabric_linux::clock;
@@ -14,8 +14,8 @@ use qfabric_types::api::ecalls::{
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos, Owner};
 
-use super::LEASE;
 use super::message::Body;
+use super::{LEASE, State};
 use crate::auth::Peer;
 use crate::ecalls::{Ecalls, problems};
 
@@ -48,8 +48,22 @@ impl Deployed {
     }
 }
 
-/// A request whose answer is awaited.
+/// A registered request: its host, its number, and where its answer comes.
 type Asked = (Name, u64, Receiver<Body>);
+
+/// Who waits for the answer of another host.
+pub(super) struct Asker {
+    uid: u32,
+    to: SyncSender<Body>,
+}
+
+impl State {
+    /// The number of handlers that a user has on other hosts or has asked for.
+    fn number_of(&self, uid: u32) -> usize {
+        let installed = self.own.values().filter(|one| one.owner.uid == uid).count();
+        installed + self.waiting.values().filter(|asker| asker.uid == uid).count()
+    }
+}
 
 /// A number that other hosts cannot guess, and that this host did not use before its last start.
 fn random() -> u64 {
@@ -70,13 +84,13 @@ impl Ecalls {
         if let Some(lease) = request.subscription.lease {
             self.registry().lease(lease, peer)?;
         }
-        self.room_for_deployments(peer, others.len())?;
+        let registered = self.expect_answers(peer, others)?;
         let mut answers = Vec::new();
         if here {
             let host = fabric.host_name().clone();
             answers.push(answer(host, self.subscribe(peer, request.subscription.clone())));
         }
-        let asked: Vec<_> = others.into_iter().map(|host| self.ask(peer, host, &request.subscription)).collect();
+        let asked: Vec<_> = registered.into_iter().map(|one| self.ask(peer, one, &request.subscription)).collect();
         let until = clock::now() + PATIENCE;
         answers.extend(asked.into_iter().map(|asked| match asked {
             Ok(asked) => self.await_answer(peer, &request.subscription, asked, until),
@@ -85,32 +99,41 @@ impl Ecalls {
         Ok(answers)
     }
 
-    fn room_for_deployments(&self, peer: Peer, more: usize) -> Result<(), Problem> {
-        let most = self.config.max_subscriptions_per_user;
-        let own = self.far.state().own.values().filter(|one| one.owner.uid == peer.owner.uid).count() + more;
-        match peer.owner.uid != 0 && own > most {
-            true => Err(problems::limit(
-                &format!("user {} would have {own} handlers on other hosts", peer.owner.uid),
-                most,
-                "ecalls.max_subscriptions_per_user",
-            )),
-            false => Ok(()),
+    /// Registers a request for each host, unless the user would have too many handlers. From now on it counts as one of
+    /// the user's handlers, so that requests at the same time cannot exceed the limit together.
+    fn expect_answers(&self, peer: Peer, hosts: Vec<Name>) -> Result<Vec<Asked>, Problem> {
+        let (uid, most) = (peer.owner.uid, self.config.max_subscriptions_per_user);
+        let mut state = self.far.state();
+        let number = state.number_of(uid) + hosts.len();
+        if uid != 0 && number > most {
+            let what = format!("user {uid} would have {number} handlers on other hosts");
+            return Err(problems::limit(&what, most, "ecalls.max_subscriptions_per_user"));
         }
+        let mut expect_answer = |host: Name| {
+            let (number, (to, answer)) = (random(), sync_channel(1));
+            state.waiting.insert((host.clone(), number), Asker { uid, to });
+            (host, number, answer)
+        };
+        Ok(hosts.into_iter().map(&mut expect_answer).collect())
     }
 
-    fn ask(&self, peer: Peer, host: Name, wanted: &SubscriptionRequest) -> Result<Asked, Box<DeploymentAnswer>> {
-        if !self.fabric().is_ok_and(|fabric| fabric.takes_ecalls(&host)) {
-            let refused = Err(problems::no_such_host(&host));
-            return Err(answer(host, refused).into());
-        }
-        let (number, (to, from)) = (random(), sync_channel(1));
-        self.far.state().waiting.insert((host.clone(), number), to);
-        let request = SubscriptionRequest { lease: None, ..wanted.clone() };
-        if self.tell(&host, number, Body::Install { uid: peer.owner.uid, request: request.into() }) {
-            return Ok((host, number, from));
-        }
+    /// Sends a registered request. One that is refused is no longer registered.
+    fn ask(
+        &self,
+        peer: Peer,
+        (host, number, answers): Asked,
+        wanted: &SubscriptionRequest,
+    ) -> Result<Asked, Box<DeploymentAnswer>> {
+        let refused = if self.fabric().is_ok_and(|fabric| fabric.takes_ecalls(&host)) {
+            let request = SubscriptionRequest { lease: None, ..wanted.clone() };
+            if self.tell(&host, number, Body::Install { uid: peer.owner.uid, request: request.into() }) {
+                return Ok((host, number, answers));
+            }
+            problems::chain("the text is too long for one message", "shorten it to about 12 KiB")
+        } else {
+            problems::no_such_host(&host)
+        };
         self.far.state().waiting.remove(&(host.clone(), number));
-        let refused = problems::chain("the text is too long for one message", "shorten it to about 12 KiB");
         Err(answer(host, Err(refused)).into())
     }
 
@@ -118,24 +141,27 @@ impl Ecalls {
         &self,
         peer: Peer,
         wanted: &SubscriptionRequest,
-        (host, number, from): Asked,
+        (host, number, answers): Asked,
         until: Instant,
     ) -> DeploymentAnswer {
         let left = Duration::from_nanos(until.since(clock::now()).get());
-        let said = from.recv_timeout(left);
+        let said = answers.recv_timeout(left);
+        if let Ok(Body::Installed(info)) = said {
+            let info = self.keep(peer, wanted, &host, number, *info);
+            return answer(host, Ok(info));
+        }
         self.far.state().waiting.remove(&(host.clone(), number));
-        let installed = match said {
-            Ok(Body::Installed(info)) => Ok(self.keep(peer, wanted, &host, number, *info)),
-            Ok(Body::Refused(problem)) => Err(problem),
+        let refused = match said {
+            Ok(Body::Refused(problem)) => problem,
             _ => {
                 self.tell(&host, number, Body::Remove);
-                Err(problems::no_answer(&wanted.service, &format!("host {host} did not answer within {PATIENCE}")))
+                problems::no_answer(&wanted.service, &format!("host {host} did not answer within {PATIENCE}"))
             }
         };
-        answer(host, installed)
+        answer(host, Err(refused))
     }
 
-    /// Lists the handler here from now on.
+    /// Lists the handler here from now on, instead of the request.
     fn keep(
         &self,
         peer: Peer,
@@ -151,7 +177,10 @@ impl Ecalls {
             Deployed { host: host.clone(), number, owner, lease, info: shown.clone(), heard_at: clock::now() };
         one.update(shown);
         let info = one.info.clone();
-        self.far.state().own.insert(id, one);
+        let mut state = self.far.state();
+        state.waiting.remove(&(host.clone(), number));
+        state.own.insert(id, one);
+        drop(state);
         let is_held = lease.is_none_or(|lease| self.registry().leases.contains_key(&lease));
         if !is_held {
             // The connection ended in the meantime.
@@ -165,7 +194,7 @@ impl Ecalls {
         let mut state = self.far.state();
         if let Some(asker) = state.waiting.get(&(host.clone(), number)) {
             // Fails if the answer came twice.
-            let _ = asker.try_send(said);
+            let _ = asker.to.try_send(said);
             return;
         }
         let known = state.own.values_mut().find(|one| one.number == number && one.host == *host);
@@ -262,4 +291,19 @@ fn answer(host: Name, installed: Result<SubscriptionInfo, Problem>) -> Deploymen
         Err(problem) => (None, Some(problem)),
     };
     DeploymentAnswer { host, subscription, refused }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waits_for_its_answer_counts_as_a_handler_of_its_user() {
+        let mut state = State::default();
+        for (number, uid) in [(1, 1000), (2, 1000), (3, 1001)] {
+            let (to, _answers) = sync_channel(1);
+            state.waiting.insert(("far".parse().unwrap(), number), Asker { uid, to });
+        }
+        assert_eq!((state.number_of(1000), state.number_of(1001), state.number_of(0)), (2, 1, 0));
+    }
 }
