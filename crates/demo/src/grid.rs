@@ -14,6 +14,7 @@ use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
 pub use self::outcome::{Comparison, Outcome, outcomes, tally, verdicts};
+use crate::calibrate::Calibration;
 use crate::disturbance::MOST_APART;
 use crate::policy::{self, Policy, Skip};
 use crate::record::RunRecord;
@@ -28,7 +29,9 @@ pub const LOADS: [f64; 7] = [0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1];
 const LEAST_JOBS: usize = 50;
 /// Jobs of one player in the pilot round of a cell.
 pub const PILOT_JOBS: usize = 24;
-/// A cell with a load in this range counts as loaded.
+/// A cell has its load if its players reach at least this part of it.
+const LEAST_REACHED: f64 = 0.95;
+/// A cell whose players reach a load in this range counts as loaded.
 const LOADED: std::ops::RangeInclusive<f64> = 0.7..=1.0;
 /// Fewest players of a loaded cell: with fewer, single jobs exceed the period.
 const LOADED_PLAYERS: usize = 4;
@@ -81,8 +84,26 @@ impl Cell {
         rounds as f64 * playing(self.jobs()) + playing(PILOT_JOBS) + crate::plan::TRIAL_SECONDS
     }
 
-    fn is_loaded(&self) -> bool {
-        LOADED.contains(&self.load) && self.players >= LOADED_PLAYERS
+    /// The load that its players have with this calibration; lower than [`Cell::load`] if the most expensive frame
+    /// limits their rate.
+    fn reached_load(&self, calibration: &Calibration) -> f64 {
+        self.load * calibration.demand / calibration.designed
+    }
+
+    /// The name, with the reached load if it is clearly lower.
+    fn title(&self, reached: f64) -> String {
+        let name = self.name();
+        if self.is_reached(reached) { name } else { format!("{name}, {:.0} % reached", reached * 100.0) }
+    }
+
+    /// Whether this reached load is the load of the cell.
+    pub fn is_reached(&self, reached: f64) -> bool {
+        reached >= LEAST_REACHED * self.load
+    }
+
+    fn is_loaded(&self, reached: f64) -> bool {
+        let percent = (reached * 100.0).round() / 100.0;
+        LOADED.contains(&percent) && self.players >= LOADED_PLAYERS
     }
 }
 

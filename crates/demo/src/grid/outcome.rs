@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Cell;
+use crate::calibrate::Calibration;
 use crate::policy::{self, Policy, Skip};
 use crate::record::RunRecord;
 use crate::rows;
@@ -89,6 +90,9 @@ impl Comparison {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub cell: Cell,
+    /// Demand of the players divided by the room. Lower than the load of the cell if the most expensive frame, which
+    /// must fit into a period, limits the rate.
+    pub reached_load: f64,
     /// Misses of static GRUB, as a fraction of its jobs.
     pub rival: f64,
     /// Misses of Q-Fabric, as a fraction of its jobs.
@@ -106,7 +110,7 @@ pub struct Outcome {
 
 impl Outcome {
     fn is_loaded(&self) -> bool {
-        self.cell.is_loaded() && self.rival > LEAST_MISSES
+        self.cell.is_loaded(self.reached_load) && self.rival > LEAST_MISSES
     }
 
     fn has_misses(&self) -> bool {
@@ -114,12 +118,18 @@ impl Outcome {
     }
 }
 
-/// The results of the cells in which both Q-Fabric and static GRUB were played.
-pub fn outcomes(cells: &[Cell], rounds: &[RunRecord]) -> Vec<Outcome> {
-    cells.iter().filter_map(|cell| outcome(cell, rounds)).collect()
+/// The results of the cells in which both Q-Fabric and static GRUB were played. `loads`: the calibration of each cell,
+/// by its name.
+pub fn outcomes(cells: &[Cell], rounds: &[RunRecord], loads: &[(String, Calibration)]) -> Vec<Outcome> {
+    let reached = |cell: &Cell| {
+        let name = cell.name();
+        let calibration = loads.iter().find(|(of, _)| *of == name);
+        calibration.map_or(cell.load, |(_, calibration)| cell.reached_load(calibration))
+    };
+    cells.iter().filter_map(|cell| outcome(cell, reached(cell), rounds)).collect()
 }
 
-fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
+fn outcome(cell: &Cell, reached_load: f64, rounds: &[RunRecord]) -> Option<Outcome> {
     let name = cell.name();
     let find = |policy: &Policy| {
         let label = policy.label();
@@ -136,9 +146,10 @@ fn outcome(cell: &Cell, rounds: &[RunRecord]) -> Option<Outcome> {
     let missed = |round: &RunRecord| rate(rows::count(round), 0.0);
     Some(Outcome {
         cell: *cell,
+        reached_load,
         rival: missed(rival),
         ours: missed(ours),
-        verdict: plain.judge(ONE_CELL, &name),
+        verdict: plain.judge(ONE_CELL, &cell.title(reached_load)),
         plain,
         skipping: over(skipping(policy::headline()), Some(rival)),
         both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
@@ -166,7 +177,7 @@ pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
         goal(BOTH_SKIP, mean, loaded().filter_map(|outcome| outcome.both_skip.as_ref())),
     ];
     let cells = outcomes.iter().map(|outcome| outcome.verdict.clone());
-    let of_skipping = |o: &Outcome| Some(o.skipping.as_ref()?.judge(ONE_SKIPPING, &o.cell.name()));
+    let of_skipping = |o: &Outcome| Some(o.skipping.as_ref()?.judge(ONE_SKIPPING, &o.cell.title(o.reached_load)));
     goals.into_iter().chain(cells).chain(loaded().filter_map(of_skipping)).collect()
 }
 
@@ -226,7 +237,7 @@ mod tests {
         let plain = comparison(ratio, disturbance);
         let verdict = plain.judge(ONE_CELL, &cell.name());
         let (skipping, both_skip) = (Some(comparison(ratio / 2.0, disturbance)), Some(comparison(ratio, disturbance)));
-        Outcome { cell, rival: 0.2, ours: 0.2 * ratio, plain, verdict, skipping, both_skip }
+        Outcome { cell, reached_load: load, rival: 0.2, ours: 0.2 * ratio, plain, verdict, skipping, both_skip }
     }
 
     fn states(verdicts: &[Verdict]) -> Vec<State> {
@@ -277,6 +288,29 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_that_does_not_reach_its_load_says_so_and_is_not_loaded() {
+        let cell = Cell { players: 4, load: 0.8, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let calibrated = |demand| {
+            let calibration = Calibration {
+                players: cell.players,
+                rho: 0.5,
+                clips: Vec::new(),
+                period: qfabric_types::Nanos::ZERO,
+                traces: Vec::new(),
+                trace_files: Vec::new(),
+                demand,
+                designed: 1.4,
+            };
+            let outcome = outcomes(&[cell], &rounds(&cell), &[(cell.name(), calibration)]).remove(0);
+            (outcome.cell.is_loaded(outcome.reached_load), outcome.verdict.claim)
+        };
+        let (is_loaded, claim) = calibrated(0.98);
+        assert!(!is_loaded && claim.contains("80 %, closed, hogs, 56 % reached, calm"), "{claim}");
+        let (is_loaded, claim) = calibrated(1.399);
+        assert!(is_loaded && claim.contains("80 %, closed, hogs, calm"), "{claim}");
+    }
+
+    #[test]
     fn a_grid_of_disturbed_cells_has_no_verdict() {
         let outcomes = [outcome(0.8, 3.0, Some("steal")), outcome(0.9, 0.3, Some("steal"))];
         let verdicts = verdicts(&outcomes);
@@ -321,11 +355,11 @@ mod tests {
     fn a_disturbed_round_with_skipping_counts_in_no_verdict() {
         let cell = Cell { players: 6, load: 0.8, pattern: Pattern::Closed, shifts: false, hogs: true };
         let mut rounds = rounds(&cell);
-        let calm = outcomes(&[cell], &rounds);
+        let calm = outcomes(&[cell], &rounds, &[]);
         assert!(calm[0].skipping.as_ref().unwrap().disturbance.is_none());
         let label = policy::skipping(policy::headline(), Skip::Predicted).label();
         rounds.iter_mut().filter(|round| round.policy == label).for_each(|round| round.around.steal = vec![0.3]);
-        let stolen = outcomes(&[cell], &rounds);
+        let stolen = outcomes(&[cell], &rounds, &[]);
         assert_eq!(stolen[0].plain.disturbance, None);
         for comparison in [&stolen[0].skipping, &stolen[0].both_skip] {
             assert!(comparison.as_ref().unwrap().disturbance.as_ref().unwrap().contains("steal 30"));

@@ -60,7 +60,7 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
     );
     text(svg, (x + w / 2, y + 19), 14, "middle", &format!("{ratio:.2}x"));
     text(svg, (x + w / 2, y + 34), 10, "middle", &verdict(&outcome.verdict));
-    text(svg, (x + w / 2, y + 48), 10, "middle", &kind(&outcome.cell));
+    text(svg, (x + w / 2, y + 48), 10, "middle", &kind(outcome));
 }
 
 /// The mark and the interval of a cell.
@@ -69,7 +69,11 @@ fn verdict(verdict: &Verdict) -> String {
     format!("{} [{}, {}]", verdict.mark(), number(verdict.low.or(Some(0.0))), number(verdict.high))
 }
 
-fn kind(cell: &Cell) -> String {
+/// The pattern and the hogs; instead the reached load if it is clearly lower than the load of the column.
+fn kind(Outcome { cell, reached_load, .. }: &Outcome) -> String {
+    if !cell.is_reached(*reached_load) {
+        return format!("{:.0} % reached", reached_load * 100.0);
+    }
     let pattern = match (cell.shifts, cell.pattern) {
         (true, _) => "shift",
         (_, Pattern::Closed) => "closed",

@@ -243,7 +243,7 @@ impl Report {
         let rows: Vec<Row> = policies.iter().map(|rounds| rows::row(rounds)).collect();
         let complete = records.len() + missing.len() == agenda.rounds;
         let steal: Vec<f64> = records.iter().map(|round| round.around.mean_steal()).collect();
-        let grid = grid::outcomes(&agenda.cells, &records);
+        let grid = grid::outcomes(&agenda.cells, &records, &loads);
         let (mut verdicts, comparisons) = match (complete, agenda.cells.is_empty()) {
             (false, _) => (Vec::new(), Vec::new()),
             (true, true) => (verdict::verdicts(&records), verdict::comparisons(&rows)),
