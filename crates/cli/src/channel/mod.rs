@@ -12,11 +12,17 @@ mod subscribe;
 mod together;
 mod watch;
 
+use std::time::{Duration, Instant};
+
 use clap::Subcommand;
-use qfabric_client::channel::{ChannelId, Channels};
+use qfabric_client::ClientError;
+use qfabric_client::channel::{Channel, ChannelId, Channels, Spec};
 
 use crate::connect::{self, Daemon};
 use crate::exit::{Failure, Outcome};
+
+/// Longest wait until the other host opens the channel.
+const OPENS: Duration = Duration::from_secs(5);
 
 /// Manages channels between hosts: events, filters, certificates.
 #[derive(clap::Args, Debug)]
@@ -64,4 +70,21 @@ fn connected(daemon: &Daemon) -> Result<Channels, Failure> {
 /// Parses `NAME` or `quality:NAME`.
 fn channel(text: &str) -> Result<ChannelId, String> {
     text.parse().map_err(|error| format!("{error}"))
+}
+
+/// Opens the channel, or creates it if it does not exist. Others may do the same at the same time: one of them creates
+/// the channel, and the last member may close it between the two calls, so both are repeated.
+fn open_or_create(channels: &Channels, channel: &ChannelId, spec: &Spec) -> Result<Channel, ClientError> {
+    let is = |error: &ClientError, code: &str| matches!(error, ClientError::Refused(problem) if problem.code == code);
+    let until = Instant::now() + OPENS;
+    loop {
+        match channels.open(&channel.to_string()) {
+            Err(error) if is(&error, "no_such_channel") => {}
+            opened => return opened,
+        }
+        match channels.create(channel.name.as_str(), spec) {
+            Err(error) if is(&error, "channel_exists") && Instant::now() < until => {}
+            created => return created,
+        }
+    }
 }

@@ -10,14 +10,12 @@ use qfabric_types::Nanos;
 use qfabric_types::ping::{ANSWERS, FORMAT, Ping};
 use serde_json::{Value, json};
 
-use super::connected;
+use super::{OPENS, connected, open_or_create};
 use crate::connect::{self, Daemon};
 use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::output;
 
-/// Longest wait until the other host opens the channel.
-const OPENS: Duration = Duration::from_secs(5);
 /// Time between two checks whether the other host has opened the channel.
 const LOOK: Duration = Duration::from_millis(10);
 /// Number of exchanges for which one difference of the two clocks is used. The clocks may drift, so it is computed
@@ -107,7 +105,7 @@ struct Pinger {
 
 impl Pinger {
     fn begin(channels: &Channels, channel: &ChannelId, args: &Args, stop: &AtomicBool) -> Result<Pinger, Failure> {
-        let opened = open_or_create(channels, channel).map_err(connect::failure)?;
+        let opened = open_or_create(channels, channel, &Spec::of(FORMAT)).map_err(connect::failure)?;
         let sink = opened.sink(&SinkOptions::default()).map_err(connect::failure)?;
         let source = opened.source_subscribe(&SourceOptions::default()).map_err(connect::failure)?;
         let until = Instant::now() + OPENS;
@@ -161,23 +159,6 @@ impl Pinger {
                 // The late answer to an earlier ping.
                 _ => {}
             }
-        }
-    }
-}
-
-/// Opens the channel, or creates it if it does not exist. Other pings may run at the same time: one of them creates the
-/// channel, and the last member may close it between the two calls, so both are repeated.
-fn open_or_create(channels: &Channels, channel: &ChannelId) -> Result<Channel, ClientError> {
-    let is = |error: &ClientError, code: &str| matches!(error, ClientError::Refused(problem) if problem.code == code);
-    let until = Instant::now() + OPENS;
-    loop {
-        match channels.open(&channel.to_string()) {
-            Err(error) if is(&error, "no_such_channel") => {}
-            opened => return opened,
-        }
-        match channels.create(channel.name.as_str(), &Spec::of(FORMAT)) {
-            Err(error) if is(&error, "channel_exists") && Instant::now() < until => {}
-            created => return created,
         }
     }
 }

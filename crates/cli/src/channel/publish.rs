@@ -15,7 +15,7 @@ use qfabric_types::format::Format;
 use qfabric_types::{Nanos, event_json};
 use serde_json::{Map, Value, json};
 
-use super::{channel, connected};
+use super::{channel, connected, open_or_create};
 use crate::connect::{self, Daemon};
 use crate::ecode::source::{Source as Text, attribute};
 use crate::exit::{Done, Failure, Outcome};
@@ -137,25 +137,24 @@ fn publish(
 }
 
 fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {
-    match (channels.open(&args.channel.to_string()), &args.format) {
-        (Ok(opened), Some(file)) => check_formats(&opened, &Text::read(file)?.text).map(|()| opened),
-        (Ok(opened), None) => Ok(opened),
-        (Err(ClientError::Refused(problem)), Some(file)) if problem.code == "no_such_channel" => {
-            let spec = Spec {
-                order: match args.order {
-                    OrderName::Time => Order::Time,
-                    OrderName::Deadline => Order::Deadline,
-                },
-                pressure: match args.pressure {
-                    PressureName::DropOldest => Pressure::DropOldest,
-                    PressureName::DropNewest => Pressure::DropNewest,
-                    PressureName::Block => Pressure::Block,
-                },
-                ..Spec::of(&Text::read(file)?.text)
-            };
-            channels.create(args.channel.name.as_str(), &spec).map_err(connect::failure)
-        }
-        (Err(error), _) => Err(connect::failure(error)),
+    let Some(file) = &args.format else { return channels.open(&args.channel.to_string()).map_err(connect::failure) };
+    let text = Text::read(file)?.text;
+    let opened = open_or_create(channels, &args.channel, &spec(args, &text)).map_err(connect::failure)?;
+    check_formats(&opened, &text).map(|()| opened)
+}
+
+fn spec(args: &Args, formats: &str) -> Spec {
+    Spec {
+        order: match args.order {
+            OrderName::Time => Order::Time,
+            OrderName::Deadline => Order::Deadline,
+        },
+        pressure: match args.pressure {
+            PressureName::DropOldest => Pressure::DropOldest,
+            PressureName::DropNewest => Pressure::DropNewest,
+            PressureName::Block => Pressure::Block,
+        },
+        ..Spec::of(formats)
     }
 }
 

@@ -228,6 +228,22 @@ fn the_refusal_for_a_missing_channel_names_the_option_to_wait() {
     alpha.run(&["channel", "sub", "none"]).expect(3, &["there is no channel `none`", "--wait"]);
 }
 
+/// Each finds no channel, creates it, and closes it as the last member, in any order.
+#[test]
+fn publishers_that_begin_at_the_same_time_share_the_channel() {
+    let Some((_lock, all)) = live() else { return };
+    let alpha = Host::start(all.path(), "alpha", "beta");
+    let file = alpha.folder.join("frame.h");
+    std::fs::write(&file, FORMAT).unwrap();
+    let start = |_| {
+        let mut command = alpha.command(&["channel", "pub", "video"]);
+        command.arg("--format").arg(&file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let publishing: Vec<Child> = (0..12).map(start).collect();
+    publishing.into_iter().for_each(|child| Answer::from(child.wait_with_output().unwrap()).expect(0, &[]));
+}
+
 #[test]
 fn a_publisher_that_fails_midway_prints_the_counts_of_the_events_before() {
     let Some((_lock, all)) = live() else { return };
