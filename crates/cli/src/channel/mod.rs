@@ -21,7 +21,8 @@ use qfabric_client::channel::{Channel, ChannelId, Channels, Spec};
 use crate::connect::{self, Daemon};
 use crate::exit::{Failure, Outcome};
 
-/// Longest wait until the other host opens the channel.
+/// How long a channel that others open, create and close at the same time is tried, and how long a ping waits until the
+/// other host opens it.
 const OPENS: Duration = Duration::from_secs(5);
 
 /// Manages channels between hosts: events, filters, certificates.
