@@ -6,7 +6,7 @@
 //! replenished, a lag ends, a CPU freezes or thaws. **Reclaiming** is GRUB as in Linux since 6.5: a running server
 //! spends its budget at the rate `max{ U_i, U_max − U_inactive − U_extra } / U_max` of real time. U_max is
 //! [`MachineConfig::reclaim_bound`], U_inactive is the bandwidth of the sleeping servers of its own run queue, and
-//! `U_extra = U_max − ΣU/m`. **IRIS**: when a CPU would idle, all servers that wait with a spent budget are brought
+//! `U_extra = U_max − U_fair − ΣU/m` ([`MachineConfig::fair_server`]). **IRIS**: when a CPU would idle, all servers that wait with a spent budget are brought
 //! forward by the waiting time of the first of them, so that the first has its next budget at once (Marzario et al.
 //! 2004).
 //!
@@ -36,6 +36,9 @@ pub struct MachineConfig {
     pub bound: Share,
     /// U_max of reclaiming. Linux uses 95 %, even if a smaller share may be reserved.
     pub reclaim_bound: Share,
+    /// Bandwidth of the kernel's server for fair tasks on each CPU, which reclaiming counts as reserved. Only its
+    /// bandwidth is modelled: while fair tasks run beside reservations, it has nothing to do.
+    pub fair_server: Share,
     /// Spent budgets are noticed at multiples of this; at once if it is zero.
     pub tick: Nanos,
     /// CPU time that the hypervisor takes away.
@@ -46,7 +49,15 @@ impl Default for MachineConfig {
     /// One CPU, of which 95 % may be reserved as on Linux; budgets enforced exactly, no load.
     fn default() -> Self {
         let bound = Share::from_ppm(950_000);
-        MachineConfig { cpus: 1, hogs: 0, bound, reclaim_bound: bound, tick: Nanos::ZERO, steal: Steal::NONE }
+        MachineConfig {
+            cpus: 1,
+            hogs: 0,
+            bound,
+            reclaim_bound: bound,
+            fair_server: Share::ZERO,
+            tick: Nanos::ZERO,
+            steal: Steal::NONE,
+        }
     }
 }
 
@@ -371,7 +382,7 @@ impl Machine {
         let sleeps =
             |other: &&Task| other.cpu == self.tasks[task].cpu && other.server.is_some_and(|server| !server.is_active());
         let inactive: f64 = self.tasks.iter().filter(sleeps).map(share).sum();
-        let extra = most - total / m;
+        let extra = most - self.config.fair_server.as_f64() - total / m;
         server.share().as_f64().max(most - inactive - extra) / most
     }
 

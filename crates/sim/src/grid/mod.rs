@@ -29,6 +29,8 @@ use crate::world::{Player, Policy as Scheduled, Scenario, Skip, World};
 pub const ROOM: Share = Share::from_ppm(1_800_000);
 /// T.
 pub const PERIOD: Nanos = Nanos::from_millis(40);
+/// The server for fair tasks that Linux keeps on each CPU since 6.12: 50 ms in 1 s.
+const FAIR_SERVER: Share = Share::from_ppm(50_000);
 const CPUS: usize = 2;
 /// The tick at which a kernel with 250 Hz and without HRTICK_DL enforces budgets.
 const TICK: Nanos = Nanos::from_millis(4);
@@ -248,7 +250,15 @@ fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
     let last = players.iter().map(|player| player.start).max().unwrap_or(Instant::ZERO);
     let steal = Steal { fraction: Share::from_ppm(cell.steal * 10_000), seed };
     let half = Share::from_ppm(ROOM.ppm() / CPUS as u32);
-    let machine = MachineConfig { cpus: CPUS, hogs: cell.hogs, bound: half, tick: TICK, steal, ..Default::default() };
+    let machine = MachineConfig {
+        cpus: CPUS,
+        hogs: cell.hogs,
+        bound: half,
+        fair_server: FAIR_SERVER,
+        tick: TICK,
+        steal,
+        ..Default::default()
+    };
     let until = last + PERIOD.saturating_mul(jobs as u64) + Nanos::new(1);
     let limits = Limits::of_capacity(ROOM);
     (Scenario { machine, limits, players, until, faults: None, death: None }, jobs * cell.players)
