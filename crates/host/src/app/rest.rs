@@ -4,11 +4,11 @@
 //! ```text
 //!            job ended, next request more than LEAST away
 //!   running ----------------------------------------------> resting
-//!   requests max(c, min(s, AHEAD·c))                        requests KEPT·s
+//!   requests c                                              requests KEPT·s
 //!      ^---- lead before the release, or a job begins ---------'
 //! ```
 //! c is what the controller wants, s is the application's share of the capacity by weight. After a job that cost
-//! more than AHEAD times the foreseen cost, the next WARY_JOBS jobs request max(c, s). Reasons: docs/design/0021.
+//! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s). Reasons: docs/design/0021.
 
 use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaiming, Share};
 
@@ -18,11 +18,10 @@ use crate::thread::Governor;
 /// Percentage of its share that a sleeping thread keeps. Between 5 and 30 made no difference; 60 lost half of the
 /// benefit.
 const KEPT_PERCENT: u64 = 30;
-/// While predictions hold, a running thread requests at most this percentage of what its controller wants: the rest
-/// of its share helps others more.
-const AHEAD_PERCENT: u64 = 130;
+/// A prediction is far too low if the job costs more than this percentage of it.
+const SHORT_PERCENT: u64 = 130;
 /// Number of jobs for which predictions are not relied on after one that was far too low.
-const WARY_JOBS: u32 = 16;
+const WARY_JOBS: u32 = 24;
 /// Shorter rests are not worth two settings.
 const LEAST: Nanos = Nanos::from_millis(1);
 /// Jobs with a shorter period are not worth a wake-up of the daemon each.
@@ -108,7 +107,7 @@ impl App {
 
     /// Compares the cost of a job with the largest cost that its controller had foreseen.
     pub(super) fn compare(&mut self, foreseen: Nanos, cost: Nanos) {
-        let short = u128::from(cost.get()) * 100 > u128::from(foreseen.get()) * u128::from(AHEAD_PERCENT);
+        let short = u128::from(cost.get()) * 100 > u128::from(foreseen.get()) * u128::from(SHORT_PERCENT);
         self.rest.wary = if short { WARY_JOBS } else { self.rest.wary.saturating_sub(1) };
     }
 
@@ -121,8 +120,7 @@ impl App {
         if !self.gives_back() {
             return wanted;
         }
-        let ahead = if self.rest.wary > 0 { self.rest.share } else { percent(wanted, AHEAD_PERCENT) };
-        let running = wanted.max(self.rest.share.min(ahead));
+        let running = if self.rest.wary > 0 { wanted.max(self.rest.share) } else { wanted };
         match self.is_resting() {
             true => percent(self.rest.share, KEPT_PERCENT).max(FLOOR_RECLAIMING).min(running),
             false => running,
