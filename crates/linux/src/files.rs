@@ -11,9 +11,16 @@ use std::{fs, io};
 
 use qfabric_sync::assert_may_block;
 
+/// Fits most files of `/proc` that describe one thread.
+const USUAL: usize = 4096;
+
+/// The whole file. A file of `/proc` reports the size 0, with which the standard library would begin with reads of 32
+/// bytes. Into a buffer of [`USUAL`] bytes, two reads suffice.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     assert_may_block("reading a file");
-    fs::read_to_string(path)
+    let mut text = String::with_capacity(USUAL);
+    fs::File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// At most the first `most` bytes, as text; bytes that are no UTF-8 are replaced.
