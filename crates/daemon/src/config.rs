@@ -226,9 +226,9 @@ impl Default for MechanismConfig {
 impl Default for Control {
     fn default() -> Self {
         Control {
-            // Shorter than the server periods of most applications, so EDF runs the control thread before them.
-            budget: Nanos::from_micros(500),
-            period: Nanos::from_millis(5),
+            // EDF runs the control thread before applications whose deadlines are farther away than this period.
+            budget: Nanos::from_micros(200),
+            period: Nanos::from_millis(2),
             lock_memory: true,
             jobs_per_look: 64,
             lease_grace: Nanos::from_millis(500),
@@ -372,7 +372,7 @@ impl Config {
             return Ok(None);
         }
         let refused = |why: qfabric_types::InvalidReservation| {
-            out_of_range("control.budget, control.period", why, "a budget below its period, such as 500us and 5ms")
+            out_of_range("control.budget, control.period", why, "a budget below its period, such as 200us and 2ms")
         };
         Reservation::new(budget, period).map(Some).map_err(refused)
     }
@@ -511,7 +511,7 @@ mod tests {
             ("[control]\nbudget = \"2\"\n", ["line 2", "40ms"]),
             ("[api]\nmode = \"rw\"\n", ["line 2", "0660"]),
             ("[limits]\ncapacity = -1\n", ["line 2", "0 and 4096"]),
-            ("[control]\nbudget = \"30ms\"\n", ["30 ms", "5 ms"]),
+            ("[control]\nbudget = \"30ms\"\n", ["30 ms", "2 ms"]),
             ("[limits.levels]\n11 = 0.5\n", ["11", "9 (first)"]),
             ("[mechanism]\nslot = \"500us\"\n", ["mechanism.slot is 500", "1ms to 100ms"]),
             ("[mechanism]\nfree = 0.01\n", ["mechanism.free", "0.05 to 0.9"]),
