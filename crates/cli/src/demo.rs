@@ -15,6 +15,7 @@ const INTERRUPTED: u8 = 130;
 const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
           qfabric demo --seconds 300 --json demo.json --only hogs
+          qfabric demo --only grid --only ': 6 players, 80 %' --only mixed
           qfabric demo --only conference --out report
           qfabric demo --only conference --only b --full --out report
           qfabric demo --only qualman --out report
@@ -47,8 +48,9 @@ pub(crate) struct Args {
     /// Number of hogs: processes that use as much CPU time as they can get [default: six per CPU]
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
-    /// Run only the policies whose `setting: policy` contains this word; may be repeated. `conference`: the conference of
-    /// two hosts instead, with all scenarios or those of further words `a` to `f`; `qualman`: the experiments of QualMan instead
+    /// Run only the policies whose `setting: policy` contains this word; may be repeated. `grid`: the grid
+    /// instead, with all cells or those whose names contain all further words; `conference`: the conference of two hosts
+    /// instead, with all scenarios or those of further words `a` to `f`; `qualman`: the experiments of QualMan instead
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run all policies, also the paper's predictors and players that skip frames

@@ -30,8 +30,6 @@ const STEP: Nanos = Nanos::from_micros(25);
 pub struct Calibration {
     /// Number of players that run at the same time.
     pub players: usize,
-    /// ρ of Q-Fabric's contracts.
-    pub rho: f64,
     /// Player `i` starts with clip `i mod n`.
     pub clips: Vec<Clip>,
     /// T, the frame period.

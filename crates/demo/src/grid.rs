@@ -1,13 +1,16 @@
 //! The grid: many small scenarios instead of two, so that no policy wins by luck.
 //!
 //! Dimensions: 1 to 12 players; 40 to 110 % of the room; clips with a closed, a mixed and no pattern; with and
-//! without a load shift; with and without hogs. Playing all combinations would take hours. So cells are drawn at
-//! random (`--seed`) until the time is used up, with every number of players and every load equally often. In each
-//! cell static GRUB and Q-Fabric play, both also with players that skip frames, and one of the other rivals in
-//! turn. The order is random, and all policies of a cell use the same calibration.
+//! without a load shift; with and without hogs; players released together or with random phases. Playing all
+//! combinations would take hours. So cells are drawn at random (`--seed`) until the time is used up, with every
+//! number of players and every load equally often. Words choose cells by name; chosen cells are played again until
+//! the time is used up. In each cell static GRUB and Q-Fabric play, both also with players that skip frames, and
+//! one of the other rivals in turn. The order is random, and all policies of a cell use the same calibration.
 
 mod outcome;
 
+use anyhow::{Result, ensure};
+use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -46,6 +49,17 @@ pub enum Pattern {
     None,
 }
 
+/// The release times of the players' jobs within the frame period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phases {
+    /// The same for all players.
+    #[default]
+    Together,
+    /// Random for each player.
+    Random,
+}
+
 /// One scenario of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -58,6 +72,8 @@ pub struct Cell {
     pub shifts: bool,
     /// Hogs run beside the players.
     pub hogs: bool,
+    #[serde(default)]
+    pub phases: Phases,
 }
 
 impl Cell {
@@ -70,7 +86,16 @@ impl Cell {
         };
         let shift = if self.shifts { ", shift" } else { "" };
         let hogs = if self.hogs { ", hogs" } else { "" };
-        format!("grid: {} players, {:.0} %, {pattern}{shift}{hogs}", self.players, self.load * 100.0)
+        let phases = if self.phases == Phases::Random { ", random phases" } else { "" };
+        format!("grid: {} players, {:.0} %, {pattern}{shift}{hogs}{phases}", self.players, self.load * 100.0)
+    }
+
+    /// The release of each player's jobs after the common start, divided by the frame period. The same for all
+    /// policies of a cell.
+    pub fn releases(&self, seed: u64) -> Vec<f64> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let release = |_| if self.phases == Phases::Random { random.random_range(0.0..1.0) } else { 0.0 };
+        (0..self.players).map(release).collect()
     }
 
     /// Jobs of one player in one round, the warm-up included: enough for a separate verdict about this cell.
@@ -107,33 +132,69 @@ impl Cell {
     }
 }
 
-/// The cells for about `seconds`, at least one, in random order.
-pub fn cells(seconds: f64, all: bool, seed: u64) -> Vec<Cell> {
+/// The cells for about `seconds`, at least one, in random order. With `words`: the cells whose names contain all of
+/// them, in turn; without: every pair of players and load at most once.
+pub fn cells(seconds: f64, all: bool, seed: u64, words: &[String]) -> Result<Vec<Cell>> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut places: Vec<(usize, f64)> =
-        PLAYERS.into_iter().flat_map(|players| LOADS.map(|load| (players, load))).collect();
-    places.shuffle(&mut random);
-    let mut kinds = kinds();
-    kinds.shuffle(&mut random);
-    let cell = |(i, (players, load)): (usize, (usize, f64))| {
-        let (pattern, shifts, hogs) = kinds[i % kinds.len()];
-        Cell { players, load, pattern, shifts, hogs }
-    };
+    let cells = if words.is_empty() { drawn(&mut random) } else { chosen(words, &mut random) };
+    ensure!(!cells.is_empty(), "no cell of the grid has all of {words:?} in its name; a name: {}", EXAMPLE.name());
+    let turns = if words.is_empty() { cells.len() } else { usize::MAX };
     let rounds = policies(all, 0).len();
     let mut left = seconds;
-    let cells = places.into_iter().enumerate().map(cell);
     let fits = |(i, cell): &(usize, Cell)| {
         left -= cell.seconds(rounds);
         *i == 0 || left >= 0.0
     };
-    cells.enumerate().take_while(fits).map(|(_, cell)| cell).collect()
+    Ok(cells.into_iter().cycle().take(turns).enumerate().take_while(fits).map(|(_, cell)| cell).collect())
 }
 
-/// All combinations of pattern, shift and hogs. A shift switches between the closed and the mixed clip, so it has
-/// no separate pattern.
-fn kinds() -> Vec<(Pattern, bool, bool)> {
+/// Every pair of players and load once; the other dimensions in turn.
+fn drawn(random: &mut ChaCha8Rng) -> Vec<Cell> {
+    let mut places = places();
+    places.shuffle(random);
+    let mut kinds = kinds();
+    kinds.shuffle(random);
+    places.into_iter().zip(kinds.iter().cycle()).map(|(place, kind)| kind.at(place)).collect()
+}
+
+/// The cells, of all combinations, whose names contain all `words`.
+fn chosen(words: &[String], random: &mut ChaCha8Rng) -> Vec<Cell> {
+    let all = places().into_iter().flat_map(|place| kinds().into_iter().map(move |kind| kind.at(place)));
+    let mut cells: Vec<Cell> = all.filter(|cell| words.iter().all(|word| cell.name().contains(word))).collect();
+    cells.shuffle(random);
+    cells
+}
+
+fn places() -> Vec<(usize, f64)> {
+    PLAYERS.into_iter().flat_map(|players| LOADS.map(|load| (players, load))).collect()
+}
+
+/// A cell without its players and its load.
+#[derive(Clone, Copy)]
+struct Kind {
+    pattern: Pattern,
+    shifts: bool,
+    hogs: bool,
+    phases: Phases,
+}
+
+impl Kind {
+    const fn at(self, (players, load): (usize, f64)) -> Cell {
+        let Kind { pattern, shifts, hogs, phases } = self;
+        Cell { players, load, pattern, shifts, hogs, phases }
+    }
+}
+
+/// Shows the form of a name in errors.
+const EXAMPLE: Cell = Kind { pattern: Pattern::Mixed, shifts: false, hogs: true, phases: Phases::Random }.at((6, 0.8));
+
+/// All combinations of pattern, shift, hogs and phases. A shift switches between the closed and the mixed clip, so it
+/// has no separate pattern.
+fn kinds() -> Vec<Kind> {
     let calm = [(Pattern::Closed, false), (Pattern::Mixed, false), (Pattern::None, false), (Pattern::Closed, true)];
-    [true, false].into_iter().flat_map(|hogs| calm.map(|(pattern, shifts)| (pattern, shifts, hogs))).collect()
+    let around = [true, false].map(|hogs| [Phases::Together, Phases::Random].map(|phases| (hogs, phases)));
+    let kind = |(hogs, phases)| calm.map(|(pattern, shifts)| Kind { pattern, shifts, hogs, phases });
+    around.into_iter().flatten().flat_map(kind).collect()
 }
 
 /// The policies of cell number `i`.
@@ -170,14 +231,33 @@ mod tests {
 
     #[test]
     fn every_combination_of_players_and_load_is_drawn_once_before_any_is_drawn_again() {
-        let all = cells(1e6, false, 3);
+        let all = cells(1e6, false, 3, &[]).unwrap();
         let mut places: Vec<(usize, u32)> = all.iter().map(|c| (c.players, (c.load * 100.0).round() as u32)).collect();
         places.sort_unstable();
         places.dedup();
         assert_eq!((all.len(), places.len()), (42, 42));
         assert!(all.iter().any(|c| c.shifts) && all.iter().any(|c| !c.hogs));
-        assert_eq!(cells(1e6, false, 3), all, "the same seed gives the same order");
-        assert_eq!(cells(1.0, false, 3).len(), 1);
+        assert!([Phases::Together, Phases::Random].iter().all(|p| all.iter().any(|c| c.phases == *p)));
+        assert_eq!(cells(1e6, false, 3, &[]).unwrap(), all, "the same seed gives the same order");
+        assert_eq!(cells(1.0, false, 3, &[]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn words_choose_cells_which_are_played_again_until_the_time_is_used_up() {
+        let words = ["6 players, 80 %".to_owned(), "mixed, hogs".to_owned()];
+        let two = cells(600.0, false, 3, &words).unwrap();
+        assert!(two.len() > 4 && two.iter().all(|cell| cell.name().contains("6 players, 80 %, mixed, hogs")));
+        assert!(two[0].phases != two[1].phases && two[0] == two[2], "both phases in turn");
+        let refusal = cells(600.0, false, 3, &["7 players".to_owned()]).unwrap_err().to_string();
+        assert!(refusal.contains("7 players") && refusal.contains("grid: 6 players, 80 %, mixed, hogs, random phases"));
+    }
+
+    #[test]
+    fn random_phases_lie_within_one_period_and_depend_on_the_seed_alone() {
+        let releases = EXAMPLE.releases(5);
+        assert!(releases.len() == 6 && releases.iter().all(|release| (0.0..1.0).contains(release)));
+        assert!(releases != EXAMPLE.releases(6) && releases == EXAMPLE.releases(5));
+        assert_eq!(Cell { phases: Phases::Together, ..EXAMPLE }.releases(5), [0.0; 6]);
     }
 
     #[test]
@@ -189,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_cell_plays_enough_jobs_for_its_verdict() {
-        for cell in cells(1e6, false, 3) {
+        for cell in cells(1e6, false, 3, &[]).unwrap() {
             let jobs = cell.players * (cell.jobs() - crate::live::WARM_UP);
             assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", cell.name());
         }

@@ -50,8 +50,17 @@ pub struct Run {
     pub shifts: bool,
     /// The hogs run.
     pub hogs: bool,
+    /// Release of each player's jobs after the common start, divided by T; empty if all are released together.
+    pub releases: Vec<f64>,
     /// Rounds with the same cycle number are compared with each other.
     pub cycle: usize,
+}
+
+impl Run {
+    /// Release of the first job of player `i` after the common start.
+    fn phase(&self, i: usize, period: Nanos) -> Nanos {
+        self.releases.get(i).map_or(Nanos::ZERO, |release| Nanos::from_f64(release * period.as_f64()))
+    }
 }
 
 /// The values that all rounds share.
@@ -81,27 +90,30 @@ impl Stage<'_> {
         let mut deadline = Deadline::new();
         let bandwidths = reserve(&mut deadline, &players, &run.policy, settings)?;
         let start = qfabric_linux::clock::now() + HEAD_START;
-        let stopped = start + settings.period.saturating_mul(run.jobs as u64) + GRACE;
+        let phases: Vec<Nanos> = (0..players.len()).map(|i| run.phase(i, settings.period)).collect();
+        let end = start + settings.period.saturating_mul(run.jobs as u64);
+        let stopped = end + phases.iter().copied().max().unwrap_or(Nanos::ZERO) + GRACE;
         if run.hogs {
             self.hogs.resume();
         }
         let counted = start + settings.period.saturating_mul(warm_up(run.jobs) as u64);
-        let mut holding = self.holding(run, &players, counted, stopped - GRACE)?;
-        let played = self.play(&mut players, start, stopped, &mut holding, progress);
+        let mut holding = self.holding(run, &players, counted, end)?;
+        let played = self.play(&mut players, (start, &phases), stopped, &mut holding, progress);
         self.hogs.pause();
         let delay_ns = played?;
         let reserved = holding.map_or(bandwidths.clone(), |holding| holding.means());
         let lines = (0..players.len()).map(|i| self.log(i)).collect::<Result<Vec<_>>>()?;
         drop(players);
         let around = before.until(&Counters::read(&self.hogs.ids())?);
-        let record = |((lines, static_bandwidth), reserved)| PlayerRecord { lines, static_bandwidth, reserved };
+        let record =
+            |(((lines, phase), static_bandwidth), reserved)| PlayerRecord { lines, phase, static_bandwidth, reserved };
         let mut record = RunRecord {
             scenario: run.scenario.clone(),
             policy: run.policy.label(),
             cycle: run.cycle,
             around,
             reserves: run.policy.reserves(),
-            players: lines.into_iter().zip(bandwidths).zip(reserved).map(record).collect(),
+            players: lines.into_iter().zip(phases).zip(bandwidths).zip(reserved).map(record).collect(),
             period: settings.period,
             server_period: settings.server_period,
             start,
@@ -195,14 +207,14 @@ impl Stage<'_> {
     fn play(
         &self,
         players: &mut [ChildGuard],
-        start: Instant,
+        (start, phases): (Instant, &[Nanos]),
         stopped: Instant,
         holding: &mut Option<Holding>,
         progress: &mut dyn Progress,
     ) -> Result<u64> {
         let mut delays = vec![0; players.len()];
-        for player in players.iter_mut() {
-            children::start_at(player, start)?;
+        for (player, &phase) in players.iter_mut().zip(phases) {
+            children::start_at(player, start + phase)?;
         }
         loop {
             self.stop.check()?;

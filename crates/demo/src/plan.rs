@@ -30,15 +30,6 @@ impl Scenario {
             Scenario::Shift => "shift",
         }
     }
-    /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations. A single player
-    /// under GRUB can use a small margin. If every player needs the time that the others leave unused, a larger
-    /// margin is better.
-    pub fn rho(self) -> f64 {
-        match self {
-            Scenario::Hogs => 0.5,
-            Scenario::Shift => 1.3,
-        }
-    }
     /// Number of players that run at the same time.
     pub fn players(self, cpus: usize) -> usize {
         match self {

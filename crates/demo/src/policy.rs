@@ -83,6 +83,9 @@ pub enum Budget {
     EqualShares,
 }
 
+/// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations. Under GRUB a small margin
+/// suffices, because jobs also run on time that others leave over.
+pub const RHO: f64 = 0.5;
 /// A thread runs on one CPU at a time. As in Q-Fabric's contracts, the rest of the CPU is left to best effort.
 const MOST_OF_ONE_CPU: Share = Share::from_ppm(950_000);
 
@@ -157,12 +160,7 @@ impl Policy {
             Policy::Qfabric { knowledge, reclaim, skip } => {
                 let mut arguments = vec!["--qfabric".into(), "--predictor".into(), knowledge.predictor().to_string()];
                 arguments.extend(["--server-period".into(), format!("{}ns", settings.server_period.get())]);
-                arguments.extend([
-                    "--early".into(),
-                    settings.early.to_string(),
-                    "--rho".into(),
-                    settings.rho.to_string(),
-                ]);
+                arguments.extend(["--early".into(), settings.early.to_string(), "--rho".into(), RHO.to_string()]);
                 arguments.extend(skip.arguments());
                 // The options of the caller come last, so that they take precedence.
                 arguments.extend(settings.contract.iter().cloned());
@@ -225,8 +223,6 @@ pub struct RoundSettings {
     pub players: u32,
     /// Largest earliness of a job inside the target interval, as a fraction of T.
     pub early: f64,
-    /// ρ of Q-Fabric's contracts: half-width of the predicted interval in standard deviations.
-    pub rho: f64,
     /// Mean of the trial execution, as a share of one CPU.
     pub mean_share: f64,
     /// Contract options of all Q-Fabric policies.
@@ -303,7 +299,6 @@ mod tests {
             capacity: Share::from_ppm(1_800_000),
             players: 6,
             early: 0.2,
-            rho: 0.8,
             mean_share: 0.2,
             contract: vec!["--rho".into(), "2".into()],
         }
@@ -341,7 +336,7 @@ mod tests {
         let mma = qfabric(Knowledge::Predictor(paper_predictors()[1]), false);
         assert_eq!(
             skipping(mma, Skip::Late).arguments(&settings()).join(" "),
-            "--qfabric --predictor mma:3,12 --server-period 10000000ns --early 0.2 --rho 0.8 --skip late --rho 2 --hard"
+            "--qfabric --predictor mma:3,12 --server-period 10000000ns --early 0.2 --rho 0.5 --skip late --rho 2 --hard"
         );
         assert!(Policy::Plain.arguments(&settings()).is_empty());
         let rival = skipping(equal_shares(true), Skip::Predicted);

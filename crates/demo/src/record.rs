@@ -44,6 +44,9 @@ pub fn parse_log(text: &str) -> Result<Vec<JobLine>> {
 pub struct PlayerRecord {
     /// Its finished jobs.
     pub lines: Vec<JobLine>,
+    /// Release of its job 0 after [`RunRecord::start`].
+    #[serde(default)]
+    pub phase: Nanos,
     /// Q/P of its static reservation; `None` without one.
     pub static_bandwidth: Option<f64>,
     /// Mean of Q/P over the time of the counted jobs; `None` without a reservation.
@@ -69,7 +72,7 @@ pub struct RunRecord {
     pub period: Nanos,
     /// P.
     pub server_period: Nanos,
-    /// Release of job 0.
+    /// Release of job 0 of a player without a phase.
     pub start: Instant,
     /// Jobs that each player had to decode.
     pub jobs: usize,

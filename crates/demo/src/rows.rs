@@ -111,7 +111,7 @@ pub struct Point {
 pub fn points(run: &RunRecord, player: &PlayerRecord) -> Vec<Point> {
     let at = |k: usize| {
         let line = player.lines.get(k);
-        let deadline = run.start + run.period.saturating_mul(k as u64 + 1);
+        let deadline = run.start + player.phase + run.period.saturating_mul(k as u64 + 1);
         let finish = line.map_or(run.stopped.max(deadline + Nanos::new(1)), |l| l.job.finish);
         let skipped = line.is_some_and(|l| l.skipped);
         Point {
@@ -300,7 +300,7 @@ pub(crate) mod tests {
             cycle: 0,
             around: Default::default(),
             reserves: budget_ms > 0.0,
-            players: vec![PlayerRecord { lines, static_bandwidth: None, reserved: held }],
+            players: vec![PlayerRecord { lines, phase: Nanos::ZERO, static_bandwidth: None, reserved: held }],
             period: Nanos::from_millis(T_MS),
             server_period: Nanos::from_millis(10),
             start: Instant::ZERO,

@@ -51,7 +51,7 @@ pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     let cache = options.cache.clone().map_or_else(clips::cache_folder, Ok)?.join("clips");
     progress.note(&format!("order of the rounds: --seed {}", options.seed));
     stop_lending(progress);
-    let report = match options.only.iter().any(|word| word.eq_ignore_ascii_case("grid")) {
+    let report = match options.only.iter().any(|word| is_grid(word)) {
         true => grid(&options, &player, &cache, progress)?,
         false => scenarios(&options, &player, &cache, progress)?,
     };
@@ -92,9 +92,15 @@ fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn 
     Ok(Report::new(measured, &Agenda::of_plan(&plan, options.seed)))
 }
 
+/// The word of `--only` that chooses the grid.
+fn is_grid(word: &str) -> bool {
+    word.eq_ignore_ascii_case("grid")
+}
+
 /// Plays the grid.
 fn grid(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progress) -> Result<Report> {
-    let cells = grid::cells(options.seconds, options.all, options.seed);
+    let words: Vec<String> = options.only.iter().filter(|word| !is_grid(word)).cloned().collect();
+    let cells = grid::cells(options.seconds, options.all, options.seed, &words)?;
     let [closed, mixed] = clips::ensure(cache, player, &options.stop, progress)?;
     let folder = Folder::make()?;
     let mut bench = Bench::new(options, player, vec![closed, mixed], &folder)?;
@@ -234,7 +240,7 @@ impl<'a> Bench<'a> {
     fn daemon(&self, server_period: Nanos) -> Result<Embedded> {
         let mut config = Config::default();
         config.limits.capacity = Some(self.room);
-        config.control.period = Nanos::new(server_period.get() / 2);
+        config.control.period = config.control.period.min(Nanos::new(server_period.get() / 2));
         config.control.budget = Nanos::new(config.control.period.get() / 10);
         Embedded::start(config).context("cannot start the embedded daemon")
     }
@@ -247,7 +253,6 @@ impl<'a> Bench<'a> {
             capacity: self.room,
             players: players as u32,
             early: EARLY,
-            rho: calibration.rho,
             mean_share: calibration.demand / players as f64,
             contract: self.options.contract.clone(),
         }

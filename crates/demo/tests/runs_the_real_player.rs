@@ -12,7 +12,7 @@ use qfabric_demo::children::{Hogs, Interrupted, Stop};
 use qfabric_demo::clips::Clip;
 use qfabric_demo::live::{Run, Stage};
 use qfabric_demo::policy::{self, Knowledge, Policy, RoundSettings, Skip};
-use qfabric_demo::record::RunRecord;
+use qfabric_demo::record::{JobLine, RunRecord};
 use qfabric_demo::scenes::Size;
 use qfabric_demo::trial::Trace;
 use qfabric_demo::{Silent, rows, trial};
@@ -32,6 +32,9 @@ fn player() -> &'static Path {
         folder.join("qfabric-player")
     })
 }
+
+/// Release of the second player's jobs after those of the first, in periods.
+const PHASE: f64 = 0.3;
 
 struct World {
     folder: tempfile::TempDir,
@@ -65,7 +68,8 @@ impl World {
             socket,
             stop: &self.stop,
         };
-        let run = Run { scenario: "test".into(), policy, jobs: 30, shifts, hogs: true, cycle: 0 };
+        let releases = vec![0.0, PHASE];
+        let run = Run { scenario: "test".into(), policy, jobs: 30, shifts, hogs: true, releases, cycle: 0 };
         let record = stage.run(&run, &settings(), &mut Silent)?;
         assert!(record.players.iter().all(|p| p.lines.len() <= 30));
         Ok(record)
@@ -114,6 +118,12 @@ fn a_round_records_its_surroundings() {
     let world = World::new();
     let round = world.round(false, Policy::Plain, Path::new("")).unwrap();
     assert!(!round.around.steal.is_empty() && round.around.speed.is_some_and(|speed| speed > 0.0));
+    for (player, phase) in round.players.iter().zip([0.0, PHASE]) {
+        let release = |line: &JobLine| line.job.release.since(round.start).as_f64() / round.period.as_f64();
+        assert!(player.lines.iter().all(|line| (release(line) - line.job.k as f64 - phase).abs() < 1e-6));
+        let late = rows::points(&round, player).iter().map(|point| point.error).fold(f64::MAX, f64::min);
+        assert!(late > -1.0, "a job never ends before its release: {late}");
+    }
     assert!(round.around.run_delay >= 0.0 && (0.0..=1.0).contains(&round.around.foreign));
 }
 
@@ -128,7 +138,8 @@ fn skipped_frames_count_as_missed() {
         return;
     }
     let _live = qfabric_linux::testing::live_lock();
-    let run = Run { scenario: "test".into(), policy, jobs: 30, shifts: false, hogs: true, cycle: 0 };
+    let releases = Vec::new();
+    let run = Run { scenario: "test".into(), policy, jobs: 30, shifts: false, hogs: true, releases, cycle: 0 };
     let stage = Stage {
         player: player(),
         clips: &world.clips,

@@ -13,7 +13,7 @@ use crate::policy::{self, Policy, Skip};
 use crate::record::RunRecord;
 use crate::rows;
 use crate::stats::{self, Count, Interval};
-use crate::verdict::{self, Claim, Conditions, Measured, State, Verdict};
+use crate::verdict::{self, Claim, Conditions, Measured, Pair, State, Verdict};
 
 /// A cell counts only if one side misses more than this fraction of its jobs, and as a loaded cell only if static
 /// GRUB does; below, no policy can improve much.
@@ -63,10 +63,24 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn of(ours: &RunRecord, rival: &RunRecord) -> Option<Comparison> {
-        let Measured { interval, samples, disturbed, .. } = verdict::misses_of_rival(&[(ours, rival)])?;
+    /// Compares the rounds of a cell. Of several pairs, only the undisturbed ones count, if there are any. `base`: the
+    /// rounds of static GRUB without skipping, which decide whether the cell is loaded.
+    fn of(ours: &[&RunRecord], rival: &[&RunRecord], base: &[&RunRecord]) -> Option<Comparison> {
+        let of_cycle = |rounds: &[&'_ RunRecord], cycle| rounds.iter().position(|round| round.cycle == cycle);
+        let all: Vec<(Pair, Option<String>)> = ours
+            .iter()
+            .filter_map(|ours| {
+                let (rival, base) = (rival[of_cycle(rival, ours.cycle)?], base[of_cycle(base, ours.cycle)?]);
+                let disturbed = verdict::disturbance_of_pair((ours, rival)).or_else(|| base.around.disturbance());
+                Some(((*ours, rival), disturbed))
+            })
+            .collect();
+        let calm: Vec<Pair> = all.iter().filter(|(_, disturbed)| disturbed.is_none()).map(|(pair, _)| *pair).collect();
+        let disturbed = all.first().filter(|_| calm.is_empty()).and_then(|(_, disturbed)| disturbed.clone());
+        let pairs = if calm.is_empty() { all.into_iter().map(|(pair, _)| pair).collect() } else { calm };
+        let Measured { interval, samples, .. } = verdict::misses_of_rival(&pairs)?;
         let Interval { low, high } = interval?;
-        let ratio = smoothed_ratio(rows::count(ours), rows::count(rival));
+        let ratio = smoothed_ratio(total(pairs.iter().map(|pair| pair.0)), total(pairs.iter().map(|pair| pair.1)));
         Some(Comparison {
             ratio,
             low,
@@ -118,42 +132,44 @@ impl Outcome {
     }
 }
 
-/// The results of the cells in which both Q-Fabric and static GRUB were played. `loads`: the calibration of each cell,
-/// by its name.
+/// The results of the cells in which both Q-Fabric and static GRUB were played; a cell that was played several times
+/// has one. `loads`: the calibration of each cell, by its name.
 pub fn outcomes(cells: &[Cell], rounds: &[RunRecord], loads: &[(String, Calibration)]) -> Vec<Outcome> {
     let reached = |cell: &Cell| {
         let name = cell.name();
-        let calibration = loads.iter().find(|(of, _)| *of == name);
-        calibration.map_or(cell.load, |(_, calibration)| cell.reached_load(calibration))
+        let of_cell = loads.iter().filter(|(of, _)| *of == name);
+        let reached: Vec<f64> = of_cell.map(|(_, calibration)| cell.reached_load(calibration)).collect();
+        if reached.is_empty() { cell.load } else { rows::mean(&reached) }
     };
-    cells.iter().filter_map(|cell| outcome(cell, reached(cell), rounds)).collect()
+    let is_first = |&(i, cell): &(usize, &Cell)| !cells[..i].contains(cell);
+    cells.iter().enumerate().filter(is_first).filter_map(|(_, cell)| outcome(cell, reached(cell), rounds)).collect()
 }
 
 fn outcome(cell: &Cell, reached_load: f64, rounds: &[RunRecord]) -> Option<Outcome> {
     let name = cell.name();
-    let find = |policy: &Policy| {
+    let of = |policy: Policy| -> Vec<&RunRecord> {
         let label = policy.label();
-        rounds.iter().find(|round| round.scenario == name && round.policy == label)
+        rounds.iter().filter(|round| round.scenario == name && round.policy == label).collect()
     };
-    let skipping = |policy: Policy| find(&policy::skipping(policy, Skip::Predicted));
-    let (ours, rival) = (find(&policy::headline())?, find(&policy::equal_shares(true))?);
-    let over = |a: Option<&RunRecord>, b: Option<&RunRecord>| {
-        let found = Comparison::of(a?, b?)?;
-        // The round of static GRUB without skipping decides whether the cell is loaded.
-        Some(Comparison { disturbance: found.disturbance.or_else(|| rival.around.disturbance()), ..found })
-    };
-    let plain = over(Some(ours), Some(rival))?;
-    let missed = |round: &RunRecord| rate(rows::count(round), 0.0);
+    let (ours, rival) = (of(policy::headline()), of(policy::equal_shares(true)));
+    let skipping = |policy| of(policy::skipping(policy, Skip::Predicted));
+    let (ours_skip, rival_skip) = (skipping(policy::headline()), skipping(policy::equal_shares(true)));
+    let plain = Comparison::of(&ours, &rival, &rival)?;
+    let missed = |rounds: &[&RunRecord]| rate(total(rounds.iter().copied()), 0.0);
     Some(Outcome {
         cell: *cell,
         reached_load,
-        rival: missed(rival),
-        ours: missed(ours),
+        rival: missed(&rival),
+        ours: missed(&ours),
         verdict: plain.judge(ONE_CELL, &cell.title(reached_load)),
         plain,
-        skipping: over(skipping(policy::headline()), Some(rival)),
-        both_skip: over(skipping(policy::headline()), skipping(policy::equal_shares(true))),
+        skipping: Comparison::of(&ours_skip, &rival, &rival),
+        both_skip: Comparison::of(&ours_skip, &rival_skip, &rival),
     })
+}
+
+fn total<'a>(rounds: impl Iterator<Item = &'a RunRecord>) -> Count {
+    Count::sum(&rounds.map(rows::count).collect::<Vec<_>>())
 }
 
 fn rate(count: Count, added: f64) -> f64 {
@@ -225,7 +241,7 @@ pub fn tally(outcomes: &[Outcome]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::Pattern;
+    use crate::grid::{Pattern, Phases};
 
     fn comparison(ratio: f64, disturbance: Option<&str>) -> Comparison {
         let disturbance = disturbance.map(str::to_owned);
@@ -233,7 +249,8 @@ mod tests {
     }
 
     fn outcome(load: f64, ratio: f64, disturbance: Option<&str>) -> Outcome {
-        let cell = Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let cell =
+            Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true, phases: Phases::Together };
         let plain = comparison(ratio, disturbance);
         let verdict = plain.judge(ONE_CELL, &cell.name());
         let (skipping, both_skip) = (Some(comparison(ratio / 2.0, disturbance)), Some(comparison(ratio, disturbance)));
@@ -289,11 +306,17 @@ mod tests {
 
     #[test]
     fn a_cell_that_does_not_reach_its_load_says_so_and_is_not_loaded() {
-        let cell = Cell { players: 4, load: 0.8, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let cell = Cell {
+            players: 4,
+            load: 0.8,
+            pattern: Pattern::Closed,
+            shifts: false,
+            hogs: true,
+            phases: Phases::Together,
+        };
         let calibrated = |demand| {
             let calibration = Calibration {
                 players: cell.players,
-                rho: 0.5,
                 clips: Vec::new(),
                 period: qfabric_types::Nanos::ZERO,
                 traces: Vec::new(),
@@ -353,7 +376,14 @@ mod tests {
 
     #[test]
     fn a_disturbed_round_with_skipping_counts_in_no_verdict() {
-        let cell = Cell { players: 6, load: 0.8, pattern: Pattern::Closed, shifts: false, hogs: true };
+        let cell = Cell {
+            players: 6,
+            load: 0.8,
+            pattern: Pattern::Closed,
+            shifts: false,
+            hogs: true,
+            phases: Phases::Together,
+        };
         let mut rounds = rounds(&cell);
         let calm = outcomes(&[cell], &rounds, &[]);
         assert!(calm[0].skipping.as_ref().unwrap().disturbance.is_none());

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::{Report, plots, table};
-use crate::plan::Scenario;
 use crate::rows::Row;
 use crate::verdict::{State, Verdict, percent};
 
@@ -76,9 +75,9 @@ pub(super) fn title(report: &Report, scenario: &str) -> String {
         cell if cell.starts_with("grid") => cell.to_owned(),
         "shift" => format!(
             "{players} players near capacity, load shift half-way, beside {hogs} CPU hogs (Q-Fabric: ρ = {})",
-            Scenario::Shift.rho()
+            crate::policy::RHO
         ),
-        _ => format!("one player under {hogs} CPU hogs (Q-Fabric: ρ = {})", Scenario::Hogs.rho()),
+        _ => format!("one player under {hogs} CPU hogs (Q-Fabric: ρ = {})", crate::policy::RHO),
     }
 }
 

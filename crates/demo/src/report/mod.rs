@@ -5,6 +5,7 @@ mod html;
 pub(crate) mod plots;
 mod table;
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -65,8 +66,11 @@ impl Agenda {
             let name = cell.name();
             grid::policies(all, i).into_iter().map(move |policy| (name.clone(), policy.label()))
         };
-        let rows: Vec<_> = cells.iter().enumerate().flat_map(of).collect();
-        Agenda { rounds: rows.len(), rows, left_out: Vec::new(), cells, seed }
+        let mut rows: Vec<_> = cells.iter().enumerate().flat_map(of).collect();
+        let rounds = rows.len();
+        let mut known = HashSet::new();
+        rows.retain(|row| known.insert(row.clone())); // a cell can be played several times
+        Agenda { rounds, rows, left_out: Vec::new(), cells, seed }
     }
 }
 
@@ -559,7 +563,7 @@ mod tests {
 
     #[test]
     fn the_grid_is_drawn_and_judged() {
-        let cell = grid::cells(1.0, false, 7)[0];
+        let cell = grid::cells(1.0, false, 7, &[]).unwrap()[0];
         let played = |policy: crate::policy::Policy, ms: u64| {
             let mut round = run(&vec![ms; 400], 400, 2.5);
             (round.scenario, round.policy) = (cell.name(), policy.label());

@@ -14,7 +14,6 @@ use crate::children::Interrupted;
 use crate::clips::{self, Clip};
 use crate::grid::{self, Cell, Pattern};
 use crate::live::Run;
-use crate::plan::Scenario;
 use crate::policy::{self, Policy};
 use crate::progress::Progress;
 use crate::record::RunRecord;
@@ -70,6 +69,7 @@ impl Bench<'_> {
             jobs: cell.jobs(),
             shifts: cell.shifts,
             hogs: cell.hogs,
+            releases: cell.releases(self.options.seed.wrapping_add(i as u64)),
             cycle: i,
         };
         progress.stage(&format!("cell {}: {}", i + 1, cell.name()), policies.len() as u64);
@@ -77,7 +77,6 @@ impl Bench<'_> {
         let traces = self.trials_of(&clips, cell.hogs)?;
         let trial = Calibration {
             players: cell.players,
-            rho: Scenario::Shift.rho(),
             clips,
             period: Nanos::ZERO,
             traces,

@@ -67,7 +67,6 @@ mod tests {
     fn load() -> Load {
         Load::new(Calibration {
             players: 1,
-            rho: 0.5,
             clips: Vec::new(),
             period: qfabric_types::Nanos::ZERO,
             traces: Vec::new(),

@@ -109,7 +109,6 @@ impl Bench<'_> {
     fn calibration(&self, scenario: Scenario, trials: &[Trace], progress: &mut dyn Progress) -> Result<Calibration> {
         let trial = Calibration {
             players: scenario.players(self.cpus),
-            rho: scenario.rho(),
             clips: self.clips.clone(),
             period: Nanos::ZERO,
             traces: trials.to_vec(),
@@ -124,7 +123,7 @@ impl Bench<'_> {
 
     fn run_of(&self, scenario: Scenario, policy: Policy, cycle: usize) -> Run {
         let (shifts, jobs) = (scenario == Scenario::Shift, scenario.jobs());
-        Run { scenario: scenario.name().into(), policy, jobs, shifts, hogs: true, cycle }
+        Run { scenario: scenario.name().into(), policy, jobs, shifts, hogs: true, releases: Vec::new(), cycle }
     }
 
     fn turns(&self, plan: &Plan) -> Vec<PlannedRound> {
@@ -235,7 +234,8 @@ mod tests {
 
     fn turn(cycle: usize, is_claim: bool, outcome: Option<Result<RunRecord>>) -> PlannedRound {
         let policy = if is_claim { policy::headline() } else { policy::equal_shares(false) };
-        let run = Run { scenario: "shift".into(), policy, jobs: 1, shifts: false, hogs: true, cycle };
+        let run =
+            Run { scenario: "shift".into(), policy, jobs: 1, shifts: false, hogs: true, releases: Vec::new(), cycle };
         let scenario = Scenario::Shift;
         PlannedRound { name: format!("claim {is_claim}"), scenario, is_claim, run, repeats: 0, outcome }
     }
