@@ -5,8 +5,8 @@
 //! program that the user started); root may change all. The daemon opens a pidfd before it reads the process's
 //! folder in `/proc` and checks afterwards that the process is still alive. So the facts belong to the process of
 //! the pidfd, however fast the kernel reuses process ids. The numbers of a caller in a pid namespace of its own are
-//! translated ([`crate::pids`]) where it asks for contracts; elsewhere they are refused. An application belongs to the user of its process,
-//! no matter which user requested the contract, and counts against that user's maximum.
+//! translated ([`crate::pids`]) where it asks for contracts; elsewhere they are refused. An application belongs to the
+//! user of its process, no matter which user requested the contract, and counts against that user's maximum.
 
 use std::io;
 use std::ops::Range;

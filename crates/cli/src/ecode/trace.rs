@@ -1,5 +1,5 @@
-//! `qfabric ecode trace`: prints the events of a service as they arrive, or a histogram of one of their fields. E-code can filter and change them in the
-//! kernel.
+//! `qfabric ecode trace`: prints the events of a service as they arrive, or a histogram of one of their fields. E-code
+//! can filter and change them in the kernel.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,8 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 /// Prints the events of a service as they arrive; a filter in E-code can run where the events happen.
 ///
 /// Uses the daemon of this host. Without a daemon, does the daemon's work itself, which needs root. Ends at Ctrl-C, after
-/// --count events or after --seconds, and removes the filter. Ends with 3 if the service does not exist or the daemon refuses the subscription.
+/// --count events or after --seconds, and removes the filter. Ends with 3 if the service does not exist or the daemon
+/// refuses the subscription.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode trace --service net.rx --option interface=lo \\
               --code 'if (input.len > 1400) return 1; return 0;'

@@ -80,7 +80,7 @@ pub(crate) async fn serve_metrics(
                 Some(next) = places.recv() => next,
             },
         };
-        // The former socket is closed by now, so the same address is free.
+        // The former socket is closed already, so the same address is free.
         socket = next.map(|(address, token)| MetricsSocket::open(address, token));
     }
 }
