@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_client::{Client, ClientError};
-use qfabric_linux::target::{MOST_ROOTS, Refused, Target, TargetError};
+use qfabric_linux::targets::{MOST_ROOTS, Refused, Target, TargetError};
 use qfabric_linux::threads;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{Contract, MechanismName, ThreadId};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use qfabric_linux::target::Place;
+use qfabric_linux::targets::Place;
 use qfabric_types::{Bytes, Contract, ContractOptions};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use qfabric_linux::target::{self, MOST_ROOTS, Refused};
+use qfabric_linux::targets::{self, MOST_ROOTS, Refused};
 use qfabric_linux::{threads, watch};
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, ConfiguredContract, Problem};
 use qfabric_types::{AppId, Owner};
@@ -57,7 +57,7 @@ impl Follower {
     /// Compares the group with the contracts: ends those of processes that left, asks for new ones.
     pub(super) fn look(&mut self, requests: &Requests) {
         self.folder = self.config.place.folder();
-        let listed = match self.folder.as_deref().map_or_else(|| Ok(BTreeSet::new()), target::processes) {
+        let listed = match self.folder.as_deref().map_or_else(|| Ok(BTreeSet::new()), targets::processes) {
             Ok(listed) => listed,
             // It has vanished after it was found.
             Err(_) if self.config.place.folder().is_none() => BTreeSet::new(),
@@ -66,7 +66,7 @@ impl Follower {
         let is_same = listed == self.listed;
         self.listed = listed;
         if self.end_contracts_of_others(requests) || !is_same {
-            self.waiting = target::roots_among(self.listed.clone());
+            self.waiting = targets::roots_among(self.listed.clone());
         }
         self.waiting.retain(|pid| !self.covered.contains_key(pid));
         self.refused.keep(&self.waiting);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use qfabric_linux::target::GroupWatch;
+use qfabric_linux::targets::GroupWatch;
 use qfabric_sync::Lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
