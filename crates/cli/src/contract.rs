@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::ArgAction;
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use qfabric_types::{
-    Bytes, Choice, Class, Contract, ControlPlace, InvalidQuantity, JobSource, MechanismName, Nanos, PERIOD_RANGE,
-    PredictorSpec, Reclaiming, Share, Utility, Window,
+    Bytes, Choice, Class, Contract, ContractOptions, ControlPlace, JobRate, MechanismName, Nanos, PredictorSpec,
+    Reclaiming, Share, Utility, Window,
 };
 
 use crate::exit::Failure;
@@ -15,36 +15,12 @@ use crate::exit::Failure;
 /// Number of bytes that are read of a file with utility functions: more than the texts of four metrics need.
 const MOST_FILE: u64 = 65_536;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rate(f64);
-
-impl std::str::FromStr for Rate {
-    type Err = InvalidQuantity;
-    fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
-        let (shortest, longest) = PERIOD_RANGE;
-        match text.parse().map(Rate) {
-            Ok(rate) if rate.0 > 0.0 && (shortest..=longest).contains(&rate.period()) => Ok(rate),
-            _ => Err(InvalidQuantity {
-                text: text.to_owned(),
-                expected: "a number of jobs per second from 0.2385 to 10000; choose one in this range, such as 25 or 29.97",
-            }),
-        }
-    }
-}
-
-impl Rate {
-    /// The period, rounded to a multiple of 16 ns, so that T/2, T/4, T/8 and T/16 are whole numbers of nanoseconds.
-    fn period(self) -> Nanos {
-        Nanos::new(((1e9 / self.0 / 16.0).round() as u64).saturating_mul(16))
-    }
-}
-
 #[derive(clap::Args, Debug, Clone)]
 #[group(id = "rhythm", multiple = false)]
 pub(crate) struct Rhythm {
     /// Number of jobs per second, such as 25 for a film, from 0.2385 to 10000; the period T is 1/N, rounded to 16 ns
     #[arg(long, value_name = "N", conflicts_with = "period")]
-    pub fps: Option<Rate>,
+    pub fps: Option<JobRate>,
     /// T: time from the release of a job to the next, such as 40ms; from 100us to 4.19s
     ///
     /// If neither --period nor --fps is given, `run` adapts the budget to the consumption and counts no jobs; `probe`
@@ -55,7 +31,7 @@ pub(crate) struct Rhythm {
 
 impl Rhythm {
     pub(crate) fn period(&self) -> Option<Nanos> {
-        self.period.or(self.fps.map(Rate::period))
+        self.period.or(self.fps.map(JobRate::period))
     }
 }
 
@@ -191,45 +167,39 @@ impl ContractArgs {
     /// # Errors
     /// A value is out of range, or two options contradict each other.
     pub(crate) fn contract(&self, program: &str) -> Result<Contract, Failure> {
-        let mut contract = match self.rhythm.period() {
-            Some(period) => Contract::new(self.name(program), period),
-            None => Contract { name: self.name(program).to_owned(), ..Contract::default() },
-        };
-        contract.jobs = match self.rhythm.period() {
-            Some(_) => JobSource::Activations,
-            None if self.auto => JobSource::Auto,
-            None => JobSource::Consumption,
-        };
-        contract = contract.reclaimed_as(if self.hard { Reclaiming::Hard } else { self.reclaiming });
-        contract.server_period = self.server_period.unwrap_or(contract.server_period);
-        contract.class = self.class;
-        contract.max_bandwidth = self.max_bandwidth;
-        contract.guaranteed = self.guaranteed;
-        contract.recovery_jobs = self.recovery_jobs;
-        contract.deviation = self.deviation;
-        contract.weight = self.weight;
-        contract.priority = self.priority;
-        contract.predictor = self.predictor;
-        contract.choice = self.choose;
-        contract.rho = self.rho;
-        contract.early = self.early;
-        contract.late = self.late;
-        contract.give_back = self.give_back;
-        contract.service = self.service;
-        contract.fixed = self.fixed;
-        contract.window = self.window;
-        contract.work_conserving = self.work_conserving;
-        contract.favour_events = self.favour_events;
-        contract.controller = self.controller;
-        contract.memory = self.memory;
-        contract.utility = self.utility.as_deref().map(read_utility).transpose()?;
-        let contract = contract.settled();
-        contract.check().map_err(Failure::usage)?;
-        Ok(contract)
+        self.options()?.contract(program).map_err(Failure::usage)
     }
 
-    fn name<'a>(&'a self, program: &'a str) -> &'a str {
-        self.name.as_deref().unwrap_or(program)
+    fn options(&self) -> Result<ContractOptions, Failure> {
+        Ok(ContractOptions {
+            name: self.name.clone(),
+            period: self.rhythm.period,
+            fps: self.rhythm.fps,
+            auto: self.auto,
+            server_period: self.server_period,
+            class: self.class,
+            max_bandwidth: self.max_bandwidth,
+            guaranteed: self.guaranteed,
+            recovery_jobs: self.recovery_jobs,
+            deviation: self.deviation,
+            weight: self.weight,
+            priority: self.priority,
+            predictor: self.predictor,
+            choose: self.choose,
+            rho: self.rho,
+            early: self.early,
+            late: self.late,
+            reclaiming: if self.hard { Reclaiming::Hard } else { self.reclaiming },
+            give_back: self.give_back,
+            service: self.service,
+            fixed: self.fixed,
+            window: self.window,
+            work_conserving: self.work_conserving,
+            favour_events: self.favour_events,
+            controller: self.controller,
+            memory: self.memory,
+            utility: self.utility.as_deref().map(read_utility).transpose()?,
+        })
     }
 }
 
@@ -249,6 +219,7 @@ pub(crate) fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use qfabric_types::JobSource;
 
     use super::*;
 

@@ -11,7 +11,8 @@ use crate::exit::{Done, Failure, Outcome};
 /// Runs the daemon of this host in the foreground.
 ///
 /// Runs until Ctrl-C or SIGTERM. At its end the daemon restores all threads and host settings that it has changed.
-/// SIGHUP makes it read its configuration again; the access list and the capacity change at once. Ends with 2 if the
+/// SIGHUP makes it read its configuration again, and apply it except for the keys that the log names. Tables [[contract]]
+/// of the configuration give units and control groups their contracts whenever they run. Ends with 2 if the
 /// configuration is invalid, and with 4 if the required mechanism does not work on this kernel: run `qfabric doctor`
 /// then.
 #[derive(clap::Args, Debug)]

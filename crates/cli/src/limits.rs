@@ -274,6 +274,7 @@ mod tests {
             loans: vec![],
             tables: vec![],
             joint: vec![],
+            configured: vec![],
             memory: None,
         };
         let text = limits_text(&limits, &status);

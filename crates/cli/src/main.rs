@@ -20,6 +20,8 @@ mod energy;
 mod exit;
 mod group;
 mod guard;
+#[cfg(test)]
+mod guide;
 mod interrupt;
 mod lab;
 mod limits;

@@ -7,7 +7,7 @@ use comfy_table::CellAlignment;
 use qfabric_types::api::contracts::JointHolding;
 use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::net::LinkInfo;
-use qfabric_types::api::{Application, CpuStatus, HostStatus, Loan};
+use qfabric_types::api::{Application, ConfiguredContract, CpuStatus, HostStatus, Loan};
 use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share, UtilityStatus};
 
 use crate::exit::{Done, Outcome};
@@ -74,6 +74,7 @@ fn text(status: &HostStatus) -> String {
             + "\n"
             + &loan_lines(status)
             + &joint_lines(status)
+            + &configured_lines(status)
             + &memory::lines(status)
             + "no application has a reservation; start one with qfabric run -- PROGRAM\n";
     }
@@ -89,9 +90,15 @@ fn text(status: &HostStatus) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    let applications =
-        [overload_lines(status), utility_lines(status), energy_lines(status), loan_lines(status), joint_lines(status)]
-            .concat();
+    let applications = [
+        overload_lines(status),
+        utility_lines(status),
+        energy_lines(status),
+        loan_lines(status),
+        joint_lines(status),
+        configured_lines(status),
+    ]
+    .concat();
     let resources = [memory::lines(status), cpu_lines(status), slots::lines(status)].concat();
     let above = applications + &resources;
     format!("{}\n{above}\n{table}\n", headline(status))
@@ -168,6 +175,25 @@ fn joint_lines(status: &HostStatus) -> String {
         format!("{stage} a joint contract of host {initiator}: {}\n", amounts.collect::<Vec<_>>().join(", "))
     };
     status.joint.iter().map(line).collect()
+}
+
+/// One line for each contract of the daemon's configuration.
+fn configured_lines(status: &HostStatus) -> String {
+    let line = |one: &ConfiguredContract| {
+        let ConfiguredContract { name, place, applications, refused } = one;
+        let present = applications.iter().filter(|id| status.applications.iter().any(|app| app.id == **id));
+        let present: Vec<String> = present.map(ToString::to_string).collect();
+        let state = match present.len() {
+            0 if refused.is_none() && applications.is_empty() => "nothing runs there".to_owned(),
+            0 if refused.is_none() => "ended by another command".to_owned(),
+            0 => "no application".to_owned(),
+            1 => format!("application {}", present[0]),
+            _ => format!("applications {}", present.join(", ")),
+        };
+        let refused = refused.as_ref().map(|why| format!("; refused: {why}")).unwrap_or_default();
+        format!("contract {name} for {place}: {state}{refused}\n")
+    };
+    status.configured.iter().map(line).collect()
 }
 
 /// One line for each CPU on which servers are admitted.
@@ -281,6 +307,7 @@ pub(crate) mod tests {
             loans: Vec::new(),
             tables: Vec::new(),
             joint: Vec::new(),
+            configured: Vec::new(),
             memory: None,
         }
     }
@@ -342,6 +369,28 @@ pub(crate) mod tests {
             let text = text(&HostStatus { loans: vec![loan.clone()], ..host(applications) });
             assert!(text.contains("kept for an application of host alpha: 0.5 CPU, for 27.4 s more"), "{text}");
         }
+    }
+
+    #[test]
+    fn contracts_of_the_configuration_are_shown_with_their_applications_or_the_refusal() {
+        let configured = |applications: &[u64], refused: Option<&str>| ConfiguredContract {
+            name: "player".into(),
+            place: "mpd.service".into(),
+            applications: applications.iter().map(|id| AppId(*id)).collect(),
+            refused: refused.map(str::to_owned),
+        };
+        for (one, said) in [
+            (configured(&[], None), "contract player for mpd.service: nothing runs there\n"),
+            (configured(&[1, 2], None), "contract player for mpd.service: applications 1, 2\n"),
+            (configured(&[7], None), "contract player for mpd.service: ended by another command\n"),
+            (configured(&[1], Some("no room; ask for less")), "application 1; refused: no room; ask for less\n"),
+        ] {
+            let applications = vec![application(1, "mpd", 0.1), application(2, "mpd", 0.1)];
+            let text = text(&HostStatus { configured: vec![one], ..host(applications) });
+            assert!(text.contains(said), "{text}");
+        }
+        let waits = HostStatus { configured: vec![configured(&[], None)], ..host(vec![]) };
+        assert!(text(&waits).contains("nothing runs there"));
     }
 
     #[test]

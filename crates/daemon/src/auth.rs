@@ -4,9 +4,9 @@
 //! A user may change only processes whose real, effective and saved user are all this user (so not a set-uid
 //! program that the user started); root may change all. The daemon opens a pidfd before it reads the process's
 //! folder in `/proc` and checks afterwards that the process is still alive. So the facts belong to the process of
-//! the pidfd, however fast the kernel reuses process ids. A caller in a pid namespace of its own can name no process,
-//! because its numbers mean other processes here. An application belongs to the user of its process,
-//! no matter which user requested the contract, and counts against that user's maximum.
+//! the pidfd, however fast the kernel reuses process ids. The numbers of a caller in a pid namespace of its own are
+//! translated ([`crate::pids`]) where it asks for contracts; elsewhere they are refused. An application belongs to the
+//! user of its process, no matter which user requested the contract, and counts against that user's maximum.
 
 use std::io;
 use std::ops::Range;
@@ -16,6 +16,7 @@ use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{Owner, ThreadId};
 use rustix::net::sockopt::socket_peercred;
 
+use crate::pids::Numbers;
 use crate::problem;
 
 /// Handlers of other hosts run under these user ids, one for each host. No process of this host is served as one of them.
@@ -79,6 +80,23 @@ pub(crate) fn target(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<T
     }
     check_numbers(peer, pid)?;
     watched(peer, pid, covers)
+}
+
+/// As [`target`], for a request for a contract: a caller in a container names processes by its own numbers. Also returns
+/// the scope with the numbers of this host.
+pub(crate) fn named(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<(Target, ApplicationScope), Problem> {
+    let numbers = Numbers::of(peer)?;
+    if numbers == Numbers::Host {
+        return target(peer, pid, covers).map(|target| (target, covers));
+    }
+    let process = numbers.process(pid)?;
+    let covers = numbers.scope(process, covers);
+    let target = watched(peer, process, covers)?;
+    // The number may have become another process's before the process was watched.
+    match numbers.is(process, pid) && !target.watch.ended() {
+        true => Ok((target, covers)),
+        false => Err(problem::gone(pid)),
+    }
 }
 
 /// A process in a pid namespace of its own (a container) knows processes and threads under other numbers: the numbers

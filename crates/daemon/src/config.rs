@@ -13,6 +13,7 @@ use qfabric_types::{DispatchOrder, DispatchRules, MechanismName, Nanos, Owner, R
 use serde::{Deserialize, Deserializer};
 
 use crate::channels::ChannelsConfig;
+use crate::configured::{self, ContractConfig};
 use crate::contracts::JointConfig;
 use crate::ecalls::EcallsConfig;
 use crate::energy::EnergyConfig;
@@ -38,6 +39,8 @@ pub struct Config {
     pub control: Control,
     /// Rules that change contracts before admission.
     pub contracts: Contracts,
+    /// Contracts for what units and control groups run.
+    pub contract: Vec<ContractConfig>,
     /// Caps on the joint contracts of other hosts.
     pub joint: JointConfig,
     pub ecalls: EcallsConfig,
@@ -53,6 +56,20 @@ pub struct Config {
     pub web: WebConfig,
     /// Logs.
     pub log: Log,
+    /// The text that this was read from.
+    #[serde(skip)]
+    pub source: Source,
+}
+
+/// The tables of the text of a configuration; empty if it was not read from a text. It has no part in comparisons: two texts
+/// may describe the same configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Source(pub(crate) toml::Table);
+
+impl PartialEq for Source {
+    fn eq(&self, _: &Source) -> bool {
+        true
+    }
 }
 
 /// The local API's sockets and bounds.
@@ -292,7 +309,8 @@ impl Config {
     /// Parses and checks `text`, which came from `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Config, InvalidConfig> {
         let syntax = |error: toml::de::Error| InvalidConfig::Syntax { path: path.to_owned(), text: error.to_string() };
-        let config: Config = toml::from_str(text).map_err(syntax)?;
+        let mut config: Config = toml::from_str(text).map_err(syntax)?;
+        config.source = Source(toml::from_str(text).map_err(syntax)?);
         config.check()?;
         Ok(config)
     }
@@ -325,6 +343,7 @@ impl Config {
         if let Some((key, value, expected)) = self.channels.out_of_range() {
             return Err(out_of_range(key, value, expected));
         }
+        configured::check(&self.contract)?;
         self.net.check()?;
         self.energy.check()?;
         self.metrics.check()?;
@@ -495,6 +514,17 @@ mod tests {
             .collect();
         let config = parse(&uncommented).expect("packaging/daemon.toml shows only keys that exist");
         assert_eq!(config.limits.users.get(&1000), Some(&Share::from_ppm(500_000)));
+    }
+
+    #[test]
+    fn every_configuration_that_the_guide_shows_is_accepted() {
+        let guide = include_str!("../../../docs/guide/src/daemon.md");
+        let blocks: Vec<&str> =
+            guide.split("```toml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+        assert!(blocks.len() > 5, "{} blocks", blocks.len());
+        for block in blocks {
+            parse(block).unwrap_or_else(|why| panic!("{block}\n{why}"));
+        }
     }
 
     #[test]

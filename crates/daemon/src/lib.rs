@@ -10,6 +10,7 @@
 //! | qf-channels | `channels.sock`: events from and to applications | nothing |
 //! | qf-ping | answers while other hosts ask | other hosts, within a bound |
 //! | qf-monitor, qf-policies | watched attributes; policies of channels | files of the kernel |
+//! | qf-configured | contracts of the configuration: units and control groups | files of the kernel, the control thread |
 //! | qf-contracts | joint contracts with other hosts | other hosts, within a bound |
 //! | qf-ecalls | the dispatcher of events | its own event sources only |
 //! | qf-ecalls-far | handlers of and on other hosts | the kernel, other hosts, within a bound |
@@ -34,6 +35,7 @@ mod books;
 mod channels;
 mod closer;
 mod config;
+mod configured;
 mod contracts;
 mod control;
 mod ecalls;
@@ -49,6 +51,7 @@ mod metrics;
 mod net;
 mod notify;
 mod openapi;
+mod pids;
 mod problem;
 mod reload;
 mod service;
@@ -60,8 +63,9 @@ mod web;
 pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
 pub use config::{
     Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, LogLevel, MechanismConfig,
-    Reclaim,
+    Reclaim, Source,
 };
+pub use configured::ContractConfig;
 pub use contracts::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;

@@ -358,6 +358,7 @@ pub(crate) mod tests {
             loans: Vec::new(),
             tables: Vec::new(),
             joint: Vec::new(),
+            configured: Vec::new(),
             memory: Some(HostMemory { promised: Bytes::from_mib(64), ..HostMemory::default() }),
         };
         let ring = RingCounters { rejected: 5, ..RingCounters::default() };

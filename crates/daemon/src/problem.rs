@@ -157,6 +157,14 @@ pub(crate) fn other_pid_namespace(pid: i32) -> Problem {
     new("other_pid_namespace", message, "start the container with --pid host, or attach to its processes from the host")
 }
 
+pub(crate) fn not_in_namespace(pid: i32, peer: i32) -> Problem {
+    let message = format!(
+        "no process {pid} runs in the pid namespace of the caller (process {peer} of this host), or it is in a namespace \
+         below it"
+    );
+    new("other_pid_namespace", message, "name a process by its number in the container, such as ps -e there shows")
+}
+
 pub(crate) fn gone(pid: i32) -> Problem {
     new("gone", format!("process {pid} has ended"), "start the process again, then send the request again")
 }

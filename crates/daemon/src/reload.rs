@@ -5,28 +5,39 @@
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
 //! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
 //! | `joint` | caps hold for new contracts and upgrades; users lose names that are now reserved for others |
+//! | `[[contract]]` | contracts are ended, changed and begun; refusals are logged |
 //! | `contracts`, `control.jobs_per_look`, `control.lease_grace` | applied; the rule holds for new contracts |
+//! | `ecalls` | applied to new requests, except the sizes of queues and pools |
+//! | `metrics` | metrics move to the new address and token |
+//! | `web.enabled` | the page is opened or closed |
 //! | `log.filter` | applied, unless the command line or `QFABRIC_LOG` sets the filter |
 //! | `net.links` | links are opened, changed and closed; rates never fall below the promises |
-//! | all others | applied at the next start; the log names the sections that differ |
+//! | all others | applied at the next start; the log names the keys that differ |
 //!
 //! A file with an error changes nothing. Limits of the file replace limits that were set through the API. SIGHUP
 //! never ends the service.
+
+mod keys;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
+use tokio::sync::mpsc::Sender;
 
+use crate::api::MetricsPlace;
 use crate::channels::Channels;
 use crate::config::{Config, Control, InvalidConfig};
+use crate::configured::Configured;
 use crate::contracts::Contracts;
 use crate::control::{Bounds, Requests};
+use crate::ecalls::Ecalls;
 use crate::ending;
 use crate::logging;
 use crate::net::Net;
 use crate::notify;
+use crate::web::Web;
 
 /// Reads the configuration from the same place as at the start.
 pub(crate) type Read = Box<dyn Fn() -> Result<Config, InvalidConfig> + Send>;
@@ -40,6 +51,19 @@ pub(crate) struct Reload {
     pub hangups: Signal,
 }
 
+/// The parts of the running service to which a configuration is applied.
+pub(crate) struct Parts {
+    pub requests: Requests,
+    pub channels: Arc<Channels>,
+    pub net: Arc<Net>,
+    pub contracts: Arc<Contracts>,
+    pub configured: Arc<Configured>,
+    pub ecalls: Arc<Ecalls>,
+    pub web: Arc<Web>,
+    /// To the task that serves metrics on TCP.
+    pub metrics: Sender<Option<MetricsPlace>>,
+}
+
 impl fmt::Debug for Reload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reload").field("running", &self.running).finish_non_exhaustive()
@@ -48,22 +72,16 @@ impl fmt::Debug for Reload {
 
 impl Reload {
     /// Reloads at every SIGHUP, until dropped.
-    pub(crate) async fn run(
-        mut self,
-        requests: Requests,
-        channels: Arc<Channels>,
-        net: Arc<Net>,
-        contracts: Arc<Contracts>,
-    ) -> io::Result<()> {
+    pub(crate) async fn run(mut self, parts: Parts) -> io::Result<()> {
         while self.hangups.recv().await.is_some() {
             notify::notify(&notify::reloading());
-            self.again(&requests, &channels, &net, &contracts).await;
+            self.again(&parts).await;
             notify::notify(notify::READY);
         }
         Ok(())
     }
 
-    async fn again(&mut self, requests: &Requests, channels: &Arc<Channels>, net: &Arc<Net>, contracts: &Contracts) {
+    async fn again(&mut self, parts: &Parts) {
         let Some(new) = self.read_aside().await else {
             return tracing::error!("SIGHUP: cannot read the configuration any more; restart the service to apply it");
         };
@@ -71,23 +89,57 @@ impl Reload {
             Ok(new) => new,
             Err(error) => return tracing::error!(%error, "SIGHUP: invalid configuration; the old one stays in force"),
         };
-        let mut refused = self.limits(&new, requests).await;
-        refused.extend(reload_access(channels.clone()).await);
-        refused.extend(reload_links(net.clone(), &new).await);
-        if let Err(problem) = contracts.configure(new.joint.clone()).await {
-            tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old [joint] stays in force");
-            refused.push("joint".to_owned());
-        }
-        refused.extend(self.bounds(&new, requests));
-        refused.extend(self.log_filter(&new));
+        let refused = self.apply(&new, parts).await;
         let next_start = self.next_start(&new);
-        for section in &next_start {
-            tracing::warn!(section, "SIGHUP: this section has changed; restart the service to apply the change");
+        for key in &next_start {
+            tracing::warn!(key, "SIGHUP: this has changed; restart the service to apply the change");
         }
         match (refused.is_empty(), next_start.is_empty()) {
             (true, true) => tracing::info!("{}", outcome(&refused, &next_start)),
             _ => tracing::warn!("{}", outcome(&refused, &next_start)),
         }
+    }
+
+    /// Applies what can change while the service runs. Returns what was refused.
+    async fn apply(&mut self, new: &Config, parts: &Parts) -> Vec<String> {
+        let mut refused = self.limits(new, &parts.requests).await;
+        refused.extend(reload_access(parts.channels.clone()).await);
+        refused.extend(reload_links(parts.net.clone(), new).await);
+        if let Err(problem) = parts.contracts.configure(new.joint.clone()).await {
+            tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the old [joint] stays in force");
+            refused.push("joint".to_owned());
+        }
+        parts.configured.replace(new.contract.clone());
+        let (ecalls, limits) = (parts.ecalls.clone(), new.ecalls.clone());
+        if let Some(in_force) = ending::worker("reload", move || ecalls.configure(&limits)).await {
+            self.running.ecalls = in_force;
+        }
+        parts.web.enable(new.web.enabled);
+        self.running.web.enabled = new.web.enabled;
+        refused.extend(self.metrics(new, &parts.metrics).await);
+        refused.extend(self.bounds(new, &parts.requests));
+        refused.extend(self.log_filter(new));
+        refused
+    }
+
+    /// Moves the metrics on TCP. The token is read before the former address is closed.
+    async fn metrics(&mut self, new: &Config, serving: &Sender<Option<MetricsPlace>>) -> Option<String> {
+        let metrics = new.metrics.clone();
+        let place = ending::worker("reload", move || metrics.place()).await?;
+        match place {
+            // The token in an unchanged file may be another one.
+            Ok(place) if place.is_some() || new.metrics != self.running.metrics => {
+                // Fails if the service is ending.
+                let _ = serving.send(place).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, "SIGHUP: the old [metrics] stay in force; correct the file and send SIGHUP again");
+                return Some("metrics".to_owned());
+            }
+        }
+        self.running.metrics = new.metrics.clone();
+        None
     }
 
     /// Reads in a worker thread, because the file may be on a file system that does not answer.
@@ -141,8 +193,8 @@ impl Reload {
         None
     }
 
-    /// Sections that differ from the configuration in force.
-    fn next_start(&self, new: &Config) -> Vec<&'static str> {
+    /// Keys that differ from the configuration in force.
+    fn next_start(&self, new: &Config) -> Vec<String> {
         let now = &self.running;
         let differs = [
             ("api", now.api != new.api),
@@ -152,17 +204,17 @@ impl Reload {
             ("ecalls", now.ecalls != new.ecalls),
             ("channels", now.channels != new.channels),
             ("energy", now.energy != new.energy),
-            ("metrics", now.metrics != new.metrics),
             ("web", now.web != new.web),
             ("log", now.log != new.log),
             ("net.answer", now.net.answer != new.net.answer),
         ];
-        differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+        let differs = differs.into_iter().filter_map(|(name, differs)| differs.then_some(name));
+        differs.flat_map(|section| keys::to_restart(section, &now.source, &new.source)).collect()
     }
 }
 
 /// The last message about a reload: everything is applied, or what is not.
-fn outcome(refused: &[String], next_start: &[&str]) -> String {
+fn outcome(refused: &[String], next_start: &[String]) -> String {
     let mut text = "SIGHUP: configuration applied".to_owned();
     if !refused.is_empty() {
         text += &format!(", but not {}, which stays as it was", refused.join(", "));
@@ -206,19 +258,19 @@ mod tests {
         assert_eq!(outcome(&[], &[]), "SIGHUP: configuration applied");
         let refused = ["limits".to_owned(), "net.links.eth0".to_owned()];
         assert_eq!(
-            outcome(&refused, &["api", "log"]),
+            outcome(&refused, &["api.mode".to_owned(), "log.format".to_owned()]),
             "SIGHUP: configuration applied, but not limits, net.links.eth0, which stays as it was; at the next start: \
-             api, log"
+             api.mode, log.format"
         );
     }
 
     #[tokio::test]
-    async fn sections_that_need_a_restart_are_named() {
+    async fn keys_that_need_a_restart_are_named() {
         let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
         let reload = Reload { read: Some(Box::new(|| Ok(Config::default()))), running: Config::default(), hangups };
-        let mut new = Config::default();
-        assert!(reload.next_start(&new).is_empty());
-        (new.api.mode, new.control.lock_memory) = (0o600, !new.control.lock_memory);
-        assert_eq!(reload.next_start(&new), ["api", "control"]);
+        assert!(reload.next_start(&Config::default()).is_empty());
+        let text = "[api]\nmode = '0600'\n[control]\nlock_memory = false\njobs_per_look = 9\n";
+        let new = Config::parse(text, std::path::Path::new("daemon.toml")).unwrap();
+        assert_eq!(reload.next_start(&new), ["api.mode", "control.lock_memory"]);
     }
 }

@@ -25,6 +25,7 @@ use crate::api::{self, Sockets};
 use crate::books::BooksThread;
 use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
 use crate::config::Config;
+use crate::configured::{Configured, ConfiguredThread, ContractConfig};
 use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
 use crate::control::{self, Control};
 use crate::ecalls::{Dispatcher, Ecalls, FarThread};
@@ -32,7 +33,7 @@ use crate::ending::{self, Ending, Reason};
 use crate::energy::{EnergyAccount, EnergyThread};
 use crate::memory::{self, Memory};
 use crate::net::Net;
-use crate::reload::Reload;
+use crate::reload::{self, Reload};
 use crate::startup::{self, DaemonError, Keep, Place};
 use crate::timeline::Recorder;
 use crate::web::{Web, serve_web};
@@ -64,6 +65,8 @@ pub(crate) struct Service {
     /// The name of this host in joint contracts.
     host: Name,
     joint: JointConfig,
+    /// The tables `[[contract]]`; taken when their thread starts.
+    contract: Vec<ContractConfig>,
     /// Real-time priority of the threads that carry events and contracts.
     priority: u32,
     places: usize,
@@ -78,6 +81,7 @@ pub(crate) struct Service {
 /// The threads of a service. They end in this order when they are dropped; the end of the dispatcher removes all our
 /// programs from the kernel.
 struct Threads {
+    _configured: ConfiguredThread,
     _joint: ContractsThread,
     _energy: EnergyThread,
     _books: BooksThread,
@@ -147,6 +151,7 @@ impl Service {
             _answer: answer,
             host: config.channels.name().unwrap_or_else(|| "localhost".parse().expect("is a name")),
             joint: config.joint.clone(),
+            contract: config.contract.clone(),
             priority: config.channels.priority,
             places: config.api.max_connections,
             timeout,
@@ -196,9 +201,9 @@ impl Service {
     }
 
     /// Starts the threads that do the service's work beside the control thread; also returns what contracts are asked of.
-    fn start_threads(&mut self) -> Result<(Threads, Arc<Contracts>), DaemonError> {
+    fn start_threads(&mut self) -> Result<(Threads, Arc<Contracts>, Arc<Configured>), DaemonError> {
         let parts = self.parts();
-        let Service { control, sockets, ecalls, net, channels, energy, energy_period, ending, .. } = self;
+        let Service { control, sockets, ecalls, net, channels, energy, energy_period, contract, ending, .. } = self;
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
         let dispatcher = Dispatcher::start(ecalls.clone(), packets);
         let dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
@@ -225,7 +230,11 @@ impl Service {
         let joint = ContractsThread::start(parts, ending);
         let (joint, contracts) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
+        let configured = ConfiguredThread::start(std::mem::take(contract), control.requests.clone(), ending);
+        let (thread, configured) = configured
+            .map_err(|error| DaemonError::Engine(format!("cannot start the thread of [[contract]]: {error}")))?;
         let threads = Threads {
+            _configured: thread,
             _joint: joint,
             _energy: energy,
             _books: books,
@@ -235,10 +244,10 @@ impl Service {
             _events: events,
             _dispatcher: dispatcher,
         };
-        Ok((threads, contracts))
+        Ok((threads, contracts, configured))
     }
 
-    fn context(&self, contracts: &Arc<Contracts>) -> api::Context {
+    fn context(&self, contracts: &Arc<Contracts>, configured: &Arc<Configured>) -> api::Context {
         api::Context {
             requests: self.control.requests.clone(),
             ecalls: self.ecalls.clone(),
@@ -247,6 +256,7 @@ impl Service {
             timeline: self.timeline.clone(),
             channels: self.channels.clone(),
             contracts: contracts.clone(),
+            configured: configured.clone(),
             energy: self.energy.clone(),
             web: self.web.clone(),
             timeout: self.timeout,
@@ -258,13 +268,26 @@ impl Service {
         runtime: &Runtime,
         hooks: ServeHooks<impl FnOnce(), impl FnOnce() -> Option<Reload>>,
     ) -> Result<(), DaemonError> {
-        let (_threads, joint) = self.start_threads()?;
+        let (_threads, joint, configured) = self.start_threads()?;
         self.ending.own_this_thread();
-        let context = self.context(&joint);
+        let context = self.context(&joint, &configured);
         let (router, metrics_router) = (api::router(context.clone()), api::metrics_router(context));
         let page_router = router.clone();
-        let Service { control, sockets, net, memory, metrics, web, opened, channels, places, timeout, ending, .. } =
-            self;
+        let Service {
+            control,
+            sockets,
+            net,
+            ecalls,
+            memory,
+            metrics,
+            web,
+            opened,
+            channels,
+            places,
+            timeout,
+            ending,
+            ..
+        } = self;
         let opened = opened.take().expect("made in prepare, taken once");
         let (requests, places, timeout) = (control.requests.clone(), *places, *timeout);
         let http = sockets.http.take().expect("bound in prepare, taken once");
@@ -277,12 +300,15 @@ impl Service {
             tasks.spawn("the rings' socket", api::serve_rings(rings, requests.clone(), places, timeout));
             tasks.spawn("the socket for memory", memory::serve(reserves, memory.clone(), places));
             tasks.spawn("the log of the control thread", log_notes(notes));
-            if let Some(metrics) = metrics.take() {
-                tasks.spawn("the socket for metrics", api::serve_metrics(metrics, metrics_router, timeout));
-            }
+            let (metrics_to, metrics_at) = tokio::sync::mpsc::channel(1);
+            let serving = api::serve_metrics(metrics.take(), metrics_at, metrics_router, timeout);
+            tasks.spawn("the socket for metrics", serving);
             tasks.spawn("the web page", serve_web(web.clone(), opened, page_router, timeout));
             if let Some(reload) = (hooks.reload)() {
-                tasks.spawn("the reload at SIGHUP", reload.run(requests, channels.clone(), net.clone(), joint.clone()));
+                let (channels, net, ecalls, web) = (channels.clone(), net.clone(), ecalls.clone(), web.clone());
+                let (contracts, metrics) = (joint.clone(), metrics_to);
+                let parts = reload::Parts { requests, channels, net, contracts, configured, ecalls, web, metrics };
+                tasks.spawn("the reload at SIGHUP", reload.run(parts));
             }
             (hooks.ready)();
             wait(ending, &mut control.ended, &mut tasks).await

@@ -7,6 +7,7 @@ use std::path::Path;
 use common::*;
 use qfabric_client::{Client, JointBuilder, Resource, Session};
 use qfabric_daemon::{Config, DaemonError, Embedded};
+use qfabric_linux::cgroup::Mounts;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::live_lock;
 use qfabric_types::api::{ApplicationRequest, ApplicationScope, HostLimits};
@@ -134,6 +135,40 @@ fn a_hangup_changes_the_rule_for_contracts() {
     eventually("the new rule holds", || given() == Reclaiming::Grub);
     kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
     assert!(process.wait());
+}
+
+#[test]
+fn a_hangup_begins_changes_and_ends_contracts_of_the_configuration() {
+    let _lock = live_lock();
+    let group = Mounts::here().v2.map(|at| at.join(format!("qfabric-hangup-{}", std::process::id())));
+    let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
+        return qfabric_linux::testing::skip("this test needs a control group that it may make");
+    };
+    let worker = Process::shell("exec sleep 600");
+    std::fs::write(group.join("cgroup.procs"), worker.pid().to_string()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("daemon.toml");
+    let configure = |table: &str| std::fs::write(&file, format!("[limits]\ncapacity = 0.6\n{table}")).unwrap();
+    let table = |fixed: &str| format!("[[contract]]\nname = 'web'\ncgroup = '{}'\nfixed = {fixed}\n", group.display());
+    configure("");
+    let (mut process, client) = daemon_with_file(folder.path(), &file);
+    let hang_up = || kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::HUP).unwrap();
+    let fixed = || client.applications().unwrap().first().and_then(|app| app.contract.fixed.map(|share| share.ppm()));
+    assert_eq!(fixed(), None);
+    for (share, ppm) in [("0.1", 100_000), ("0.2", 200_000)] {
+        configure(&table(share));
+        hang_up();
+        eventually("the contract is in force", || fixed() == Some(ppm));
+    }
+    assert_eq!(client.applications().unwrap()[0].id.0, 1, "the contract was changed, not made again");
+    configure("");
+    hang_up();
+    eventually("the contract has ended", || fixed().is_none());
+    eventually("the process is restored", || policy(ThreadId(worker.pid())) == Some(Policy::OTHER));
+    kill_process(Pid::from_raw(process.pid()).unwrap(), Signal::TERM).unwrap();
+    assert!(process.wait());
+    drop(worker);
+    eventually("the group is empty", || std::fs::remove_dir(&group).is_ok());
 }
 
 #[test]

@@ -214,6 +214,7 @@ impl Host {
             loans: Vec::new(),
             tables: Vec::new(),
             joint: Vec::new(),
+            configured: Vec::new(),
             memory: None,
         }
     }

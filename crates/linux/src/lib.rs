@@ -11,6 +11,7 @@
 //! | list threads | [`threads`] |
 //! | observe when threads run, start and end | [`observe`] |
 //! | learn that a process has ended | [`watch`] |
+//! | find a unit or control group that runs, and its processes | [`targets`] |
 //! | start a program that waits until it is covered | [`launch`] |
 //! | record changes, and undo them after a crash | [`journal`] |
 //! | run an application's handlers at kernel events | [`ecalls`] |
@@ -71,6 +72,7 @@ pub mod rights;
 pub mod sched_attr;
 pub mod signals;
 mod sys;
+pub mod targets;
 pub mod testing;
 pub mod threads;
 pub mod tun;

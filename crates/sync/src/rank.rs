@@ -59,6 +59,8 @@ pub const HANDLER: u16 = 216;
 pub const HANDLER_USERS: u16 = 219;
 /// `daemon`: the CPU time that the handler threads of a user may take.
 pub const ALLOWANCE: u16 = 220;
+/// `daemon`: the limits and grants of ECalls in force; held for a moment only.
+pub const ECALLS_CONFIG: u16 = 221;
 /// `daemon`: misses that wait for the dispatcher.
 pub const MISSES: u16 = 217;
 /// `daemon`: a `memory_up` that the daemon writes.
@@ -113,6 +115,8 @@ pub const MEMORY_ACCOUNTS: u16 = 531;
 pub const PROMISED_RATES: u16 = 532;
 /// `daemon`: what streams of packets count, and decisions about them; held for a moment only.
 pub const STREAM_BOARD: u16 = 533;
+/// `daemon`: the contracts of the configuration, as they are shown; held for a moment only.
+pub const CONFIGURED: u16 = 534;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 

@@ -27,6 +27,7 @@ pub mod monitor;
 mod nouns;
 #[cfg(feature = "openapi")]
 mod openapi;
+mod options;
 mod overload;
 pub mod pattern;
 pub mod ping;
@@ -59,6 +60,7 @@ pub use invariance::Invariance;
 pub use job::{Foresight, JobRecord};
 pub use mechanism::{MechanismName, UnknownMechanism};
 pub use nouns::{Demand, Sample, Setting, Usage};
+pub use options::{ContractOptions, InvalidOptions, JobRate};
 pub use overload::Overload;
 pub use quality::{Quality, QualityMeter, quantized_error, virtual_error};
 pub use random_numbers::RandomNumbers;

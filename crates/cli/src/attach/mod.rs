@@ -7,21 +7,17 @@
 //! The daemon follows threads and children of each process, as for `run`. Processes that join a unit or a control group
 //! later in another way are looked for at every look, as are processes whose contract ended with the daemon.
 
-mod refused;
-mod target;
-
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use qfabric_client::{Client, ClientError};
+use qfabric_linux::targets::{MOST_ROOTS, Refused, Target, TargetError};
 use qfabric_linux::threads;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{Contract, MechanismName, ThreadId};
 
-use self::refused::Refused;
-use self::target::Target;
 use crate::connect::{self, Service};
 use crate::contract::{ContractArgs, mechanisms};
 use crate::exit::{Done, Failure, Outcome};
@@ -35,15 +31,14 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 /// Looks after which a control group that is missing does not come back: 10 s. The restart of a unit removes its group
 /// for a moment.
 const MISSING: u32 = 20;
-/// Largest number of processes with a contract of their own at the same time, and of contracts that are reported.
-const MOST: usize = 32;
+/// Largest number of contracts that are reported.
 const MOST_EVER: usize = 1_024;
 
 const EXAMPLES: &str = "\
 Examples: qfabric attach 4711 --fps 25
           qfabric attach mpd.service --period 20ms --max-bandwidth 0.3
           qfabric attach /sys/fs/cgroup/machine.slice/web --fixed 0.5
-          qfabric attach 4711 --fps 25 --detach; qfabric attach 4711 --end";
+          qfabric attach 4711 --fps 25 --name player --detach; qfabric attach player --end";
 
 /// Reserves CPU time for what runs already: a process, a unit of systemd, or a control group.
 ///
@@ -51,12 +46,13 @@ Examples: qfabric attach 4711 --fps 25
 /// share its contract. At Ctrl-C all threads return to their former schedulers and the processes go on. Ends with 0 when
 /// all processes have ended and a unit or group is gone, and with 3 if one of the first processes is refused: then
 /// nothing has changed. After a restart of the daemon, or of the unit, `attach` asks again. A user may attach to the
-/// user's own processes, root to all. Uses the daemon of this host. Without a daemon, `attach` does the daemon's work
+/// user's own processes, root to all. For a contract that stays over restarts, write a table [[contract]] into the daemon's
+/// configuration. Uses the daemon of this host. Without a daemon, `attach` does the daemon's work
 /// itself until Ctrl-C.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Process id, unit such as mpd.service, or folder of a control group (version 1 or 2)
+    /// Process id, unit such as mpd.service, or folder of a control group (version 1 or 2); with --end also a name
     #[arg(value_name = "PID|UNIT|CGROUP")]
     target: String,
     #[command(flatten)]
@@ -70,7 +66,9 @@ pub(crate) struct Args {
     /// End at once and leave the contracts in force until the processes end, or until --end; needs a running daemon
     #[arg(long, conflicts_with = "end")]
     detach: bool,
-    /// End all contracts of the target's processes, also those that attach did not make
+    /// End all contracts with this name, or of the target's processes, also those that attach did not make
+    ///
+    /// A name is that of `--name` and of `qfabric status`. An ordinary user ends only the user's own.
     #[arg(long)]
     end: bool,
     /// Print no summary at the end
@@ -83,15 +81,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
+    if args.end {
+        return end(&args);
+    }
     let target: Target = args.target.parse()?;
     let contract = args.contract.contract(&target.name())?;
     if let Some(path) = &args.report {
         output::check_writable(path)?;
     }
     let roots = target.roots()?;
-    if args.end {
-        return end(&args, &roots);
-    }
     // Before the first contract: a signal from now on ends this command in order.
     let stop = interrupted()?;
     let service = match args.detach {
@@ -111,19 +109,51 @@ pub(crate) fn run(args: Args) -> Outcome {
     attached.finish(&args, &service.place())
 }
 
-/// Ends the contracts of the target's processes.
-fn end(args: &Args, roots: &[i32]) -> Outcome {
+/// Ends the contracts of the target's processes, or those with this name.
+fn end(args: &Args) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
-    let mut own = client.applications().map_err(connect::failure)?;
-    own.retain(|application| roots.contains(&application.pid));
-    if own.is_empty() {
-        let why = format!("{} has no contract", args.target);
-        return Err(Failure::refused(format!("{why}\ntry: qfabric status, which lists all applications")));
-    }
-    for application in own {
+    let all = client.applications().map_err(connect::failure)?;
+    let chosen = chosen(&args.target, all, rustix::process::geteuid().as_raw())?;
+    for application in chosen {
         client.release(application.id).map_err(connect::failure)?;
+        if !args.quiet {
+            let Application { id, pid, owner, contract, .. } = &application;
+            eprintln!(
+                "qfabric: ended the contract of {} (pid {pid}, user {}), application {id}",
+                contract.name, owner.uid
+            );
+        }
     }
     Ok(Done(0))
+}
+
+/// The applications with the name `text` that user `uid` may end; without one, those of the processes of the target
+/// `text`. A number is always a process.
+fn chosen(text: &str, all: Vec<Application>, uid: u32) -> Result<Vec<Application>, Failure> {
+    let is_number = text.parse::<i64>().is_ok();
+    let is_named = |application: &&Application| !is_number && application.contract.name == text;
+    let may_end = |application: &&Application| uid == 0 || application.owner.uid == uid;
+    let named: Vec<Application> = all.iter().filter(is_named).filter(may_end).cloned().collect();
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let lists = "try: qfabric status, which lists all applications";
+    if let Some(other) = all.iter().find(is_named) {
+        let why = format!("the contract {text} belongs to user {}, you are user {uid}", other.owner.uid);
+        return Err(Failure::refused(format!("{why}\n{lists}")));
+    }
+    let roots = match text.parse::<Target>() {
+        Ok(target) => target.roots()?,
+        Err(TargetError::Refused { why, .. }) => {
+            return Err(Failure::refused(format!("no contract has the name {text}, and {why}\n{lists}")));
+        }
+        Err(invalid) => return Err(invalid.into()),
+    };
+    let chosen: Vec<Application> = all.into_iter().filter(|application| roots.contains(&application.pid)).collect();
+    match chosen.is_empty() {
+        true => Err(Failure::refused(format!("{text} has no contract\n{lists}"))),
+        false => Ok(chosen),
+    }
 }
 
 fn attached_line(application: &Application) -> String {
@@ -177,12 +207,12 @@ impl<'a> Attached<'a> {
                 other => other.map_err(connect::failure)?,
             }
         }
-        if self.all.is_empty() { Err(target.nothing_runs()) } else { Ok(()) }
+        if self.all.is_empty() { Err(target.nothing_runs().into()) } else { Ok(()) }
     }
 
     fn add(&mut self, pid: i32) -> Result<(), ClientError> {
-        if self.all.iter().filter(|one| !one.over).count() >= MOST {
-            let why = format!("the target has more than {MOST} processes that are not children of each other");
+        if self.all.iter().filter(|one| !one.over).count() >= MOST_ROOTS {
+            let why = format!("the target has more than {MOST_ROOTS} processes that are not children of each other");
             let next = "attach to some of them by their process ids";
             return Err(ClientError::Refused(Problem::new("too_many_applications", why, next)));
         }
@@ -281,6 +311,15 @@ impl<'a> Attached<'a> {
     }
 }
 
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Failure {
+        match error {
+            TargetError::Invalid(why) => Failure::usage(why),
+            TargetError::Refused { why, next } => Failure::refused(format!("{why}\ntry: {next}")),
+        }
+    }
+}
+
 /// The code of a refusal; empty for another error.
 fn code(error: &ClientError) -> &str {
     match error {
@@ -293,5 +332,27 @@ fn sleep(stop: &AtomicBool) {
     let began = std::time::Instant::now();
     while began.elapsed() < LOOK && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(SIGNAL_CHECK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::application;
+
+    #[test]
+    fn contracts_are_ended_by_their_name_and_those_of_others_are_not() {
+        let mut all = vec![application(1, "player", 0.1), application(2, "player", 0.1), application(3, "4711", 0.1)];
+        all[1].owner.uid = 1000;
+        let ids = |text: &str, uid| {
+            chosen(text, all.clone(), uid).map(|all| all.iter().map(|one| one.id.0).collect::<Vec<_>>())
+        };
+        assert_eq!(ids("player", 1000), Ok(vec![2]));
+        assert_eq!(ids("player", 0), Ok(vec![1, 2]));
+        let refusal = format!("{:?}", ids("player", 7).unwrap_err());
+        assert!(refusal.contains("belongs to user 0, you are user 7"), "{refusal}");
+        assert!(ids("4711", 0).is_err(), "a number is a process");
+        let unknown = format!("{:?}", ids("nobody-has-this", 0).unwrap_err());
+        assert!(unknown.contains("no contract has the name nobody-has-this") && unknown.contains("qfabric status"));
     }
 }

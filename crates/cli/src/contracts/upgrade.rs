@@ -15,7 +15,7 @@ use crate::output;
 /// The contract must have been applied with --upgrades ask. A host offers capacity that became free, and holds it for
 /// 3 s; without an answer the contract stays as it is. Ends with 3 if no host offers more in time.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example: qfabric contract upgrade alpha:5f3c09a1d2e4b687 --accept --wait 10m")]
+#[command(after_help = "Example: qfabric contract upgrade alpha:5f3c09a1d2e4b687 --accept --wait 600s")]
 pub(super) struct Args {
     /// Identity of the contract: HOST:NUMBER of `qfabric contract ls`
     id: JointId,

@@ -2,6 +2,7 @@
 
 mod check;
 mod fmt;
+mod histogram;
 mod install;
 mod ls;
 mod run;

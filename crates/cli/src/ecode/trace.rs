@@ -1,14 +1,15 @@
-//! `qfabric ecode trace`: prints the events of a service as they arrive. E-code can filter and change them in the
-//! kernel.
+//! `qfabric ecode trace`: prints the events of a service as they arrive, or a histogram of one of their fields. E-code
+//! can filter and change them in the kernel.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qfabric_client::ecalls::{Ecalls, Event, MemoryUp, Step, Subscription, SubscriptionBuilder, event_json};
 use qfabric_types::format::Format;
 use serde_json::{Value, json};
 
+use super::histogram::{Histograms, whole};
 use super::install::Place;
 use super::source::Source;
 use crate::connect::{self, Service};
@@ -21,13 +22,14 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 /// Prints the events of a service as they arrive; a filter in E-code can run where the events happen.
 ///
-/// Uses the daemon of this host. Without a daemon, does the daemon's work itself, which needs root. Ends at Ctrl-C or
-/// after
-/// --count events, and removes the filter. Ends with 3 if the service does not exist or the daemon refuses the subscription.
+/// Uses the daemon of this host. Without a daemon, does the daemon's work itself, which needs root. Ends at Ctrl-C, after
+/// --count events or after --seconds, and removes the filter. Ends with 3 if the service does not exist or the daemon
+/// refuses the subscription.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric ecode trace --service net.rx --option interface=lo \\
               --code 'if (input.len > 1400) return 1; return 0;'
-          qfabric ecode trace --service proc.exec --count 3 --json")]
+          qfabric ecode trace --service proc.exec --count 3 --json
+          qfabric ecode trace --service net.rx --option interface=lo --histogram len --seconds 10")]
 pub(super) struct Args {
     /// File with E-code; - is the standard input
     file: Option<PathBuf>,
@@ -39,11 +41,20 @@ pub(super) struct Args {
     /// End after this number of events [default: run until Ctrl-C]
     #[arg(long)]
     count: Option<u64>,
+    /// End after this number of seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    seconds: Option<u32>,
+    /// At the end, print how often the values of this field occurred, in steps of powers of two, instead of the events
+    #[arg(long, value_name = "FIELD")]
+    histogram: Option<String>,
+    /// Print a histogram for each value of this field, for the first 64 values
+    #[arg(long, value_name = "FIELD", requires = "histogram")]
+    by: Option<String>,
     /// Number of events that can wait to be printed, a power of two from 2 to 65536; further events are dropped and
     /// counted
     #[arg(long, default_value_t = 1024)]
     slots: u32,
-    /// Print one JSON object per line instead of text
+    /// Print one JSON object per line instead of text; with --histogram one object
     #[arg(long)]
     json: bool,
 }
@@ -62,28 +73,69 @@ pub(super) fn run(args: Args) -> Outcome {
     let stop = interrupted()?;
     let ecalls = Ecalls::connect(&service.client).map_err(connect::failure)?;
     let mut events = ecalls.subscribe(&SubscriptionBuilder::from(request)).map_err(connect::failure)?;
-    let shown = show(&mut events, &args, &stop)?;
+    let shown = match &args.histogram {
+        None => show(&mut events, &args, &stop)?,
+        Some(field) => count(&mut events, field, &args, &stop)?,
+    };
     let dropped = events.dropped();
     events.unsubscribe().map_err(connect::failure)?;
     if dropped > 0 {
         eprintln!(
-            "qfabric: {shown} events printed, {dropped} dropped because they arrived faster than they were printed; a larger --slots or a filter helps"
+            "qfabric: {shown} events taken, {dropped} dropped because they arrived faster than they were taken; a larger --slots or a filter helps"
         );
     }
     Ok(Done(0))
 }
 
-fn show(events: &mut Subscription, args: &Args, stop: &AtomicBool) -> Result<u64, Failure> {
+/// Calls `act` for each event until the end that the options name. Returns the number of events.
+fn each(
+    events: &mut Subscription,
+    args: &Args,
+    stop: &AtomicBool,
+    mut act: impl FnMut(&Format, Event<'_>) -> Result<(), Failure>,
+) -> Result<u64, Failure> {
     let format = events.info().format.clone();
+    let (began, longest) = (Instant::now(), args.seconds.map(|seconds| Duration::from_secs(seconds.into())));
     let most = args.count.unwrap_or(u64::MAX);
-    let mut shown = 0;
-    while shown < most && !stop.load(Ordering::Relaxed) {
+    let mut taken = 0;
+    while taken < most && !stop.load(Ordering::Relaxed) && longest.is_none_or(|longest| began.elapsed() < longest) {
         let Some(event) = events.next(SIGNAL_CHECK).map_err(connect::failure)? else { continue };
-        let line = line(&format, event, args.json);
-        output::print(&line)?;
-        shown += 1;
+        act(&format, event)?;
+        taken += 1;
     }
-    Ok(shown)
+    Ok(taken)
+}
+
+fn show(events: &mut Subscription, args: &Args, stop: &AtomicBool) -> Result<u64, Failure> {
+    each(events, args, stop, |format, event| output::print(&line(format, event, args.json)))
+}
+
+/// Counts the events, then prints the histograms.
+fn count(events: &mut Subscription, field: &str, args: &Args, stop: &AtomicBool) -> Result<u64, Failure> {
+    let format = &events.info().format;
+    for name in [Some(field), args.by.as_deref()].into_iter().flatten() {
+        check_field(format, name)?;
+    }
+    let mut histograms = Histograms::new(field.to_owned(), args.by.clone());
+    let taken = each(events, args, stop, |format, event| {
+        let fields = event_json::decode(format, event.data);
+        let value = whole(&fields[field]).ok_or_else(|| Failure::usage(format!("the field {field} is no number")))?;
+        histograms.add(value, args.by.as_ref().map_or(String::new(), |by| short(&fields[by])));
+        Ok(())
+    })?;
+    match args.json {
+        true => output::print_json(&histograms.json())?,
+        false => output::print(&histograms.text())?,
+    }
+    Ok(taken)
+}
+
+fn check_field(format: &Format, name: &str) -> Result<(), Failure> {
+    if format.fields.iter().any(|field| field.name == name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = format.fields.iter().map(|field| field.name.as_str()).collect();
+    Err(Failure::usage(format!("the events have no field {name}; fields: {}", names.join(", "))))
 }
 
 fn line(format: &Format, event: Event<'_>, as_json: bool) -> String {

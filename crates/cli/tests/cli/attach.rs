@@ -104,9 +104,12 @@ fn a_detached_contract_stays_until_it_is_ended_and_a_second_one_is_refused() {
     let target = program.pid().to_string();
     attach(folder.path(), &format!("{target} --fixed 0.1 --detach")).expect(4, &["qfabric daemon"]);
     let _daemon = Daemon::start(folder.path(), "");
-    attach(folder.path(), &format!("{target} --fixed 0.1 --detach")).expect(0, &["attached to sh"]);
+    attach(folder.path(), &format!("{target} --fixed 0.1 --detach --name player")).expect(0, &["attached to player"]);
     assert_eq!(policy(program.pid()), DEADLINE);
-    attach(folder.path(), &format!("{target} --fixed 0.1")).expect(3, &["application 1 covers"]);
+    attach(folder.path(), "player --end").expect(0, &["ended the contract of player"]);
+    assert_eq!(policy(program.pid()), OTHER);
+    attach(folder.path(), &format!("{target} --fixed 0.1 --detach")).expect(0, &["attached to sh"]);
+    attach(folder.path(), &format!("{target} --fixed 0.1")).expect(3, &["application 2 covers"]);
     assert_eq!(policy(program.pid()), DEADLINE, "a refusal changes nothing");
     attach(folder.path(), &format!("{target} --end")).expect(0, &[]);
     assert_eq!(policy(program.pid()), OTHER);
@@ -168,14 +171,14 @@ fn a_contract_that_another_command_ends_is_not_requested_again() {
 
 /// A process in a pid namespace of its own knows its child as a small number, which is another process of the host.
 #[test]
-fn a_pid_from_a_container_is_refused_and_the_option_is_named() {
+fn a_pid_from_a_container_is_translated_and_one_of_the_host_is_refused_there() {
     let Some(_lock) = live() else { return };
     let folder = tempfile::tempdir().unwrap();
     let _daemon = Daemon::start(folder.path(), "");
     let inside = |line: &str| {
         let command = qfabric(folder.path());
         let mut inside = Command::new("unshare");
-        inside.args(["--pid", "--fork"]).arg(command.get_program()).args(line.split_whitespace());
+        inside.args(["--pid", "--fork", "--mount-proc"]).arg(command.get_program()).args(line.split_whitespace());
         inside.env("XDG_RUNTIME_DIR", folder.path()).env_remove("QFABRIC_SOCKET");
         Answer::of(&mut inside)
     };
@@ -184,9 +187,11 @@ fn a_pid_from_a_container_is_refused_and_the_option_is_named() {
     }
     inside("status").expect(0, &[]);
     let (program, _) = Program::with_child();
-    inside(&format!("attach {} --fixed 0.1 --detach", program.pid())).expect(3, &["pid namespace", "--pid host"]);
-    inside("run --fixed 0.1 -- true").expect(3, &["pid namespace", "--pid host"]);
+    inside(&format!("attach {} --fixed 0.1 --detach", program.pid())).expect(3, &["no process"]);
     assert_eq!(answer_of(folder.path(), "status --json").json()["applications"].as_array().map(Vec::len), Some(0));
+    let ran = inside("run --fixed 0.1 --report - -- sleep 0.1");
+    ran.expect(0, &[]);
+    assert_eq!(policy(program.pid()), OTHER, "a process of the host with the same number is left alone");
 }
 
 /// A control group of this test, in the first hierarchy that lets it make one; removed when dropped.

@@ -122,6 +122,11 @@ fn trace_works_without_a_daemon_and_ends_at_ctrl_c() {
     let counts: Vec<Value> =
         three.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["event"]["count"].clone()).collect();
     assert_eq!((three.code, counts), (0, vec![json!(3), json!(4), json!(5)]));
+    let counted = run(&folder, &[&trace[..], &["--histogram", "count", "--count", "3"]].concat()).json();
+    let histogram = &counted["histograms"][0];
+    assert_eq!([&histogram["least"], &histogram["largest"], &histogram["count"]], [1, 3, 3], "{counted}");
+    let unknown = run(&folder, &[&trace[..], &["--histogram", "size"]].concat());
+    unknown.expect(2, &["no field size", "count"]);
 
     let mut endless = qfabric(folder.path()).args(trace).stdout(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();

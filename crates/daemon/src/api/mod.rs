@@ -20,4 +20,4 @@ pub(crate) use listening::{RETRY, failed as failed_to_listen, listen};
 pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::{bounded, serve_http};
 pub(crate) use sockets::{Sockets, bind};
-pub(crate) use tcp::{MetricsSocket, serve_metrics};
+pub(crate) use tcp::{MetricsPlace, MetricsSocket, serve_metrics};

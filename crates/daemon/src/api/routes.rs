@@ -24,12 +24,14 @@ use super::answers::{Answer, Refused, aside, done, number, read, shown, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, RequestKind};
+use crate::configured::Configured;
 use crate::contracts::{self, Contracts};
 use crate::control::{Command, Requests};
 use crate::ecalls::Ecalls;
 use crate::energy::EnergyAccount;
 use crate::memory::Memory;
 use crate::net::{self, Net};
+use crate::pids::Numbers;
 use crate::timeline::{Query, Recorder};
 use crate::web::{self, Web};
 use crate::{metrics, openapi, problem};
@@ -47,6 +49,7 @@ pub(crate) struct Context {
     pub(crate) timeline: Arc<Recorder>,
     pub(crate) channels: Arc<Channels>,
     pub(crate) contracts: Arc<Contracts>,
+    pub(crate) configured: Arc<Configured>,
     pub(crate) energy: Arc<EnergyAccount>,
     pub(crate) web: Arc<Web>,
     /// A request that takes longer is refused.
@@ -55,13 +58,15 @@ pub(crate) struct Context {
 
 impl Context {
     /// Adds the bandwidth, and the reserve of memory after the control group of the program is in place.
-    async fn complete(&self, mut application: Application) -> Answer<Application> {
+    /// The caller may know processes under other numbers.
+    async fn complete(&self, peer: Peer, mut application: Application) -> Answer<Application> {
         let (memory, net, energy) = (self.memory.clone(), self.net.clone(), self.energy.clone());
         let complete = move || {
             memory.settle();
             memory.complete(&mut application);
             net.complete([&mut application]);
             energy.complete([&mut application]);
+            shown_to(peer).show(&mut application);
             Ok(application)
         };
         Ok(aside(complete).await?)
@@ -204,13 +209,14 @@ pub(crate) async fn give_back(
 }
 
 async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) -> Answer<Application> {
-    let request: ApplicationRequest = read(body).await?;
+    let mut request: ApplicationRequest = read(body).await?;
     let (pid, covers) = (request.pid, request.covers);
-    let target = aside(move || auth::target(peer, pid, covers)).await?;
+    let (target, covers) = aside(move || auth::named(peer, pid, covers)).await?;
+    (request.pid, request.covers) = (target.pid, covers);
     let request = Box::new(request);
     let application = context.requests.ask(|reply| Command::Join { peer, target, request, claim, reply }).await?;
     context.follow_clock().await;
-    context.complete(application).await
+    context.complete(peer, application).await
 }
 
 fn created(application: Application) -> Response {
@@ -225,14 +231,20 @@ fn claimed(text: &str) -> Result<Claim, Problem> {
 #[utoipa::path(get, path = "/v1/applications", responses(
     (status = 200, description = "All applications, without their profiles", body = Vec<Application>),
 ))]
-pub(crate) async fn list(State(context): State<Context>) -> Answer<Json<Vec<Application>>> {
-    Ok(Json(status_without_profiles(&context).await?.applications))
+pub(crate) async fn list(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+) -> Answer<Json<Vec<Application>>> {
+    Ok(Json(status_without_profiles(&context, peer).await?.applications))
 }
 
 /// Show the state of the whole host
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, description = "The present state", body = HostStatus)))]
-pub(crate) async fn status(State(context): State<Context>) -> Answer<Json<HostStatus>> {
-    Ok(Json(status_without_profiles(&context).await?))
+pub(crate) async fn status(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+) -> Answer<Json<HostStatus>> {
+    Ok(Json(status_without_profiles(&context, peer).await?))
 }
 
 /// Show the limits in force
@@ -306,10 +318,14 @@ fn log_limits(peer: Peer) {
     (status = 200, description = "The application, without its profile", body = Application),
     (status = 404, description = "No application has this number", body = Problem),
 ))]
-pub(crate) async fn show(State(context): State<Context>, Path(id): Path<String>) -> Answer<Json<Application>> {
+pub(crate) async fn show(
+    State(context): State<Context>,
+    Extension(peer): Extension<Peer>,
+    Path(id): Path<String>,
+) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
     let application = context.requests.ask(|reply| Command::Show { app, reply }).await?;
-    Ok(Json(without_profile(context.complete(application).await?)))
+    Ok(Json(without_profile(context.complete(peer, application).await?)))
 }
 
 /// Change the contract of an application
@@ -333,7 +349,7 @@ pub(crate) async fn change(
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
         Ok(application) => {
             context.follow_clock().await;
-            Ok(Json(without_profile(context.complete(application).await?)))
+            Ok(Json(without_profile(context.complete(peer, application).await?)))
         }
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
     }
@@ -452,17 +468,25 @@ fn numbered(id: &str) -> Result<AppId, Problem> {
     number(id, "an application").map(AppId).map_err(problem::invalid)
 }
 
-async fn status_without_profiles(context: &Context) -> Result<HostStatus, Problem> {
+/// The numbers of a caller that has ended, such as the command that opened the web page, are those of this host.
+fn shown_to(peer: Peer) -> Numbers {
+    Numbers::of(peer).unwrap_or(Numbers::Host)
+}
+
+async fn status_without_profiles(context: &Context, peer: Peer) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
     let (memory, net, energy) = (context.memory.clone(), context.net.clone(), context.energy.clone());
     status = aside(move || {
         memory.complete_status(&mut status);
         net.complete(&mut status.applications);
         energy.complete(&mut status.applications);
+        let numbers = shown_to(peer);
+        status.applications.iter_mut().for_each(|application| numbers.show(application));
         Ok(status)
     })
     .await?;
     status.joint = context.contracts.look().await?;
+    status.configured = context.configured.shown();
     status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
 }

@@ -20,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::Receiver;
 
 use super::accept::after_failure;
 use super::answers::Refused;
@@ -56,8 +57,35 @@ impl MetricsSocket {
     }
 }
 
-/// Serves until dropped.
-pub(crate) async fn serve_metrics(mut socket: MetricsSocket, router: Router, timeout: Duration) -> io::Result<()> {
+/// An address for metrics, and the token that requests need.
+pub(crate) type MetricsPlace = (SocketAddr, Option<String>);
+
+/// Serves until dropped, at the place that `places` gave last. `first` is open already.
+pub(crate) async fn serve_metrics(
+    first: Option<MetricsSocket>,
+    mut places: Receiver<Option<MetricsPlace>>,
+    router: Router,
+    timeout: Duration,
+) -> io::Result<()> {
+    let mut socket = first;
+    loop {
+        let next = match socket.take() {
+            // Without a sender there is no reload, and so no other place.
+            None => match places.recv().await {
+                Some(next) => next,
+                None => return Ok(()),
+            },
+            Some(socket) => tokio::select! {
+                outcome = serve_at(socket, router.clone(), timeout) => return outcome,
+                Some(next) = places.recv() => next,
+            },
+        };
+        // The former socket is closed already, so the same address is free.
+        socket = next.map(|(address, token)| MetricsSocket::open(address, token));
+    }
+}
+
+async fn serve_at(mut socket: MetricsSocket, router: Router, timeout: Duration) -> io::Result<()> {
     let listener = loop {
         match socket.listener() {
             Some(listener) => break TcpListener::from_std(listener)?,
@@ -140,6 +168,23 @@ mod tests {
         assert!(socket.listener().is_none());
         drop(taken);
         assert_eq!(socket.listener().unwrap().local_addr().unwrap(), address);
+    }
+
+    #[tokio::test]
+    async fn metrics_move_to_another_address_and_end_without_one() {
+        let free = || StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (one, other) = (free(), free());
+        let (places, receiver) = tokio::sync::mpsc::channel(1);
+        let first = Some(MetricsSocket::open(one, None));
+        let serving = tokio::spawn(serve_metrics(first, receiver, Router::new(), Duration::from_secs(5)));
+        assert!(TcpStream::connect(one).await.is_ok());
+        places.send(Some((other, None))).await.unwrap();
+        while TcpStream::connect(other).await.is_err() {}
+        assert!(TcpStream::connect(one).await.is_err(), "the former address is closed");
+        places.send(None).await.unwrap();
+        while TcpStream::connect(other).await.is_ok() {}
+        drop(places);
+        serving.await.unwrap().unwrap();
     }
 
     #[test]

@@ -230,6 +230,13 @@ impl Requests {
         answer.await.unwrap_or_else(|_| Err(problem::stopping()))
     }
 
+    /// Sends a request, also while the queue is full, and waits for the answer. Blocks.
+    pub(crate) fn ask_waiting<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.send_waiting(command(reply)).ok_or_else(problem::stopping)?;
+        answer.blocking_recv().unwrap_or_else(|_| Err(problem::stopping()))
+    }
+
     /// Reports a pending event for the process. `false`: the queue is full and the event favours no server.
     pub(crate) fn favour(&self, pid: i32, deadline: Option<Instant>) -> bool {
         self.send(Command::Favour { pid, deadline }).is_ok()

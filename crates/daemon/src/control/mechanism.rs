@@ -75,17 +75,21 @@ fn open_dispatcher(config: &Config, journal: Journal) -> Result<Opened, StartErr
 }
 
 fn open_deadline(config: &Config, journal: Journal) -> Result<Opened, StartError> {
+    let ceiling = books::ceiling(Path::new(DEBUGFS));
+    // Bandwidth that a former service, or another program, lost is still booked. If the kernel's sum is negative, it grants
+    // whole CPUs to the probes.
+    let lost = || {
+        let books = books::read(Path::new(DEBUGFS)).ok()?;
+        Some(capacity::share_of(books.without_owner().max(0) as u64))
+    };
     let room = match config.limits.capacity {
         Some(configured) => {
-            let ceiling = books::ceiling(Path::new(DEBUGFS)).unwrap_or(configured);
-            Room::under(ceiling.saturating_sub(held_by_ourselves()), configured)
+            let ceiling = ceiling.unwrap_or(configured).saturating_sub(held_by_ourselves());
+            Room::under(ceiling, configured).without(lost().unwrap_or_default())
         }
         None => {
             let free = capacity::probe()?;
-            // If the kernel's sum is negative, it grants whole CPUs to the probes.
-            let lost = books::read(Path::new(DEBUGFS)).ok().map(|books| books.without_owner().max(0) as u64);
-            Room::probed(books::ceiling(Path::new(DEBUGFS)).map_or(free, |ceiling| free.min(ceiling)))
-                .with_lost(lost.map(capacity::share_of))
+            Room::probed(ceiling.map_or(free, |ceiling| free.min(ceiling))).with_lost(lost())
         }
     };
     let mechanism = Box::new(Deadline::with_journal(journal));

@@ -40,6 +40,11 @@ impl Room {
         Room { free: ceiling, configured: Some(configured), lost_at_start: Some(Share::ZERO), ..Room::default() }
     }
 
+    /// `lost` is booked for no thread already.
+    pub(super) fn without(self, lost: Share) -> Room {
+        Room { lost, ..self }
+    }
+
     /// For a mechanism with its own accounting: `all` of its bandwidth, of which the service's own server has `own`.
     pub(super) fn of_servers(all: Share, configured: Option<Share>, own: Share) -> Room {
         Room { free: all, configured, own, own_accounting: true, ..Room::default() }
@@ -122,6 +127,16 @@ mod tests {
         room.configure(None);
         room.lose(Share::ZERO);
         assert_eq!(room.capacity(), ppm(1_700_000));
+    }
+
+    #[test]
+    fn bandwidth_lost_before_the_start_is_not_promised_under_a_limit_either() {
+        let mut room = Room::under(ppm(1_700_000), ppm(1_600_000)).without(ppm(300_000));
+        assert_eq!(room.capacity(), ppm(1_400_000));
+        assert!(room.lose(ppm(300_000)), "the first look reports the loss");
+        assert_eq!(room.capacity(), ppm(1_400_000));
+        room.lose(Share::ZERO);
+        assert_eq!(room.capacity(), ppm(1_600_000));
     }
 
     #[test]

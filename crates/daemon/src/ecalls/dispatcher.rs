@@ -154,7 +154,7 @@ impl Turning {
         self.judge_at = now + JUDGE_EVERY;
         let all: Vec<_> = self.ecalls.registry().subscriptions.values().cloned().collect();
         for subscription in &all {
-            if let Some(why) = subscription.judge(now, self.ecalls.config.faults_per_second) {
+            if let Some(why) = subscription.judge(now, self.ecalls.config().faults_per_second) {
                 self.take_out(subscription, &why);
             }
         }

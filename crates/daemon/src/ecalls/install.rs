@@ -119,7 +119,7 @@ impl Ecalls {
         let of_group = self.hook_of_group(&draft)?;
         let outlet = self.outlet(peer, &draft)?;
         let took = started.elapsed().as_micros() as u64;
-        let (backlog, max_cpu) = (Backlog::new(self.config.queue_per_subscription), self.config.max_cpu_per_user);
+        let (backlog, max_cpu) = (Backlog::new(self.config().queue_per_subscription), self.config().max_cpu_per_user);
         let subscription =
             Arc::new(draft.finish(id, Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, took));
         self.follow(&subscription)?;
@@ -140,14 +140,14 @@ impl Ecalls {
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
-        self.registry().check_room_for_subscription(peer.owner, &self.config, clock::now())?;
+        self.registry().check_room_for_subscription(peer.owner, &self.config(), clock::now())?;
         let (down, known) = self.session_of(peer, &request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
         let bound = self.bound(peer, &request, &service, &programs)?;
         let format = delivered(&service.format, &plan, &programs, Step::MemoryUp);
         let geometry = geometry(request.memory_up.as_ref(), &format)?;
         let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
-        self.registry().check_room_for_memory(peer.owner, bytes, &self.config)?;
+        self.registry().check_room_for_memory(peer.owner, bytes, &self.config())?;
         check_fault_policy(&request, &programs)?;
         check_functions(&plan, &programs)?;
         numbered(&attributes, &request.attributes)?;
@@ -185,7 +185,7 @@ impl Ecalls {
             // The right to join the channel was checked with the service.
             return Ok(true);
         }
-        let granted = self.config.grants(peer.owner, &service.name);
+        let granted = self.config().grants(peer.owner, &service.name);
         let Some(owner) = service.owner else { return Ok(granted) };
         let open = self.registry().services.get(&service.id).and_then(|s| s.owner).is_some_and(|owner| owner.open);
         match granted || open || peer.may_touch(owner) {
@@ -221,7 +221,7 @@ impl Ecalls {
         service: &ServiceInfo,
         programs: &[Program],
     ) -> Result<Bound, Problem> {
-        let (most, key) = self.config.instructions_at(&service.name, service.origin);
+        let (most, key) = self.config().instructions_at(&service.name, service.origin);
         if let Some(fuel) = request.fuel.filter(|fuel| *fuel > most) {
             return Err(problems::limit(&format!("{fuel} instructions of fuel"), most, key));
         }

@@ -39,9 +39,9 @@ impl Ecalls {
         let Ok(peer) = peer else { return };
         let mut registry = self.registry();
         let own = registry.leases.values().filter(|lease| lease.peer.owner.uid == peer.owner.uid).count();
-        let most = places_for(uid, self.config.max_leases);
+        let most = places_for(uid, self.config().max_leases);
         let full = registry.leases.len() >= most
-            || (peer.owner.uid != 0 && own >= self.config.max_leases_per_user)
+            || (peer.owner.uid != 0 && own >= self.config().max_leases_per_user)
             || self.closer.is_full(uid);
         if full {
             drop(registry);

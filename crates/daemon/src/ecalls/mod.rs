@@ -93,7 +93,8 @@ const RING_BYTES: u32 = 1 << 20;
 
 /// The state of ECalls, shared by the API's threads and the dispatcher.
 pub(crate) struct Ecalls {
-    config: EcallsConfig,
+    /// The limits and grants in force.
+    config: Lock<Arc<EcallsConfig>, { rank::ECALLS_CONFIG }>,
     kernel: OnceLock<Result<KernelSide, Unsupported>>,
     hub: Hub<Registry, Queued>,
     /// Allows one installation at a time, so that the attributes of a session are numbered in order.
@@ -217,9 +218,9 @@ impl Ecalls {
             ending: ending.clone(),
             checking: AtomicBool::new(false),
             totals: Totals::default(),
-            config,
+            config: Lock::new(Arc::new(config)),
         };
-        ecalls.registry().accounts = Accounts::new(ecalls.config.max_cpu_per_user);
+        ecalls.registry().accounts = Accounts::new(ecalls.config().max_cpu_per_user);
         ecalls.add_own_services();
         Ok(Arc::new(ecalls))
     }
@@ -228,6 +229,21 @@ impl Ecalls {
     pub(crate) fn record_in(&self, timeline: Arc<Recorder>) {
         // Set once, when the service is assembled.
         let _ = self.timeline.set(timeline);
+    }
+
+    /// The limits and grants in force.
+    fn config(&self) -> Arc<EcallsConfig> {
+        self.config.with(|config| config.clone())
+    }
+
+    /// From now on `new` holds for requests, except for its keys that need a restart. What exists stays. Returns what is in
+    /// force.
+    pub(crate) fn configure(&self, new: &EcallsConfig) -> EcallsConfig {
+        let config = self.config().reloaded(new);
+        self.registry().accounts.set_most(config.max_cpu_per_user);
+        self.pool.set_share(paused_at(config.max_cpu_per_user));
+        self.config.with(|running| *running = Arc::new(config.clone()));
+        config
     }
 
     fn registry(&self) -> Guard<'_, Registry, { rank::ECALLS_REGISTRY }> {

@@ -134,6 +134,17 @@ impl EcallsConfig {
         nothing.then(|| ("ecalls.max_cpu_per_user", "0".to_owned(), "a share of one CPU above 0, such as 0.1"))
     }
 
+    /// `new`, with the keys of this configuration that need a restart: they size queues and pools.
+    pub(super) fn reloaded(&self, new: &EcallsConfig) -> EcallsConfig {
+        EcallsConfig {
+            queue: self.queue,
+            queue_per_subscription: self.queue_per_subscription,
+            handler_threads: self.handler_threads,
+            max_subscriptions: self.max_subscriptions,
+            ..new.clone()
+        }
+    }
+
     /// Largest number of instructions that a user's handlers may take for one event of this service, and the
     /// configuration key of the limit.
     pub fn instructions_at(&self, service: &str, origin: Origin) -> (u32, &'static str) {
@@ -215,5 +226,15 @@ mod tests {
             let config: EcallsConfig = toml::from_str(&format!("{key} = {value}")).unwrap();
             assert_eq!(config.out_of_range().map(|found| found.0), Some(&*format!("ecalls.{key}")));
         }
+    }
+
+    #[test]
+    fn a_reload_changes_limits_and_grants_and_leaves_the_sizes_of_queues_and_pools() {
+        let running = EcallsConfig::default();
+        let mut new = EcallsConfig { max_services: 7, faults_per_second: 3, ..EcallsConfig::default() };
+        new.users.insert(1000, vec!["net.rx".into()]);
+        let in_force = new.clone();
+        (new.queue, new.queue_per_subscription, new.handler_threads, new.max_subscriptions) = (1, 1, 1, 1);
+        assert_eq!(running.reloaded(&new), in_force);
     }
 }

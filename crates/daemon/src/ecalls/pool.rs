@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use qfabric_linux::clock;
@@ -65,8 +65,8 @@ struct Shared {
     /// Largest number of threads of one user.
     most: usize,
     subscriptions: usize,
-    /// Share of a CPU that the threads of a user other than root may take.
-    share: Share,
+    /// Share of a CPU that the threads of a user other than root may take, in millionths.
+    share: AtomicU32,
     stopping: AtomicBool,
     ending: Ending,
 }
@@ -83,7 +83,26 @@ impl Pool {
     /// than root take at most `share` of a CPU.
     pub(super) fn new(most: usize, subscriptions: usize, share: Share, ending: &Ending) -> Pool {
         let (users, stopping) = (Lock::default(), AtomicBool::new(false));
-        Pool(Arc::new(Shared { users, most, subscriptions, share, stopping, ending: ending.clone() }))
+        Pool(Arc::new(Shared {
+            users,
+            most,
+            subscriptions,
+            share: share.ppm().into(),
+            stopping,
+            ending: ending.clone(),
+        }))
+    }
+
+    fn share(&self) -> Share {
+        Share::from_ppm(self.0.share.load(Ordering::Relaxed))
+    }
+
+    /// From now on the threads of a user other than root take at most `share` of a CPU.
+    pub(super) fn set_share(&self, share: Share) {
+        self.0.share.store(share.ppm(), Ordering::Relaxed);
+        for user in self.all() {
+            user.allowance.iter().for_each(|allowance| allowance.with(|allowance| allowance.share = share));
+        }
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -97,7 +116,7 @@ impl Pool {
     fn user(&self, uid: u32) -> Arc<User> {
         let mut users = lock(&self.0.users);
         let new = || {
-            let allowance = (uid != 0).then(|| Lock::new(Allowance::new(self.0.share)));
+            let allowance = (uid != 0).then(|| Lock::new(Allowance::new(self.share())));
             Arc::new(User { crew: Crew::new(self.0.most, self.0.subscriptions), allowance })
         };
         let user = users.entry(uid).or_insert_with(new).clone();

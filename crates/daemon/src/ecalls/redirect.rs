@@ -45,7 +45,7 @@ impl Ecalls {
         let inlet = fabric.inlet(peer, &channel, event_type, Arc::new(Bell::new(rung, wake)))?;
         let about = format!("events of the channel {channel}, from all hosts");
         let fresh = Service::new(name, &about, Origin::Channel, "the sources of the channel", inlet.format.clone());
-        let (max_instructions, _) = self.config.instructions_at(name, Origin::Channel);
+        let (max_instructions, _) = self.config().instructions_at(name, Origin::Channel);
         // Process ids in the events may be those of other hosts.
         let service = Service { concerns_process: false, max_instructions, inlet: Some(inlet.into()), ..fresh };
         let mut registry = self.registry();

@@ -80,7 +80,7 @@ impl Ecalls {
     /// Adds a service of the kernel or the daemon. A name that exists keeps its owner; these services are added
     /// before others.
     fn add(&self, mut service: Service) {
-        (service.max_instructions, _) = self.config.instructions_at(&service.name, service.origin);
+        (service.max_instructions, _) = self.config().instructions_at(&service.name, service.origin);
         let (name, text) = (service.name.clone(), service.text());
         if self.registry().add_service(service).is_ok() {
             self.files.show(&name, &text);
@@ -125,9 +125,9 @@ impl Ecalls {
         let text = service.text();
         let mut registry = self.registry();
         let owner = registry.lease(lease, peer)?.peer;
-        registry.check_room_for_service(owner.owner, &self.config)?;
+        registry.check_room_for_service(owner.owner, &self.config())?;
         service.owner = Some(ServiceOwner { lease, peer: owner, open });
-        (service.max_instructions, _) = self.config.instructions_at(&name, Origin::User);
+        (service.max_instructions, _) = self.config().instructions_at(&name, Origin::User);
         let id = registry.add_service(service)?;
         let snapshot = registry.services[&id].snapshot(id);
         drop(registry);
@@ -185,7 +185,7 @@ impl Ecalls {
         match registry.handlers.get(name) {
             Some(old) if !peer.may_touch(old.info.owner) => return Err(problems::service_exists(name)),
             Some(_) => {}
-            None => registry.check_room_for_handler(peer.owner, &self.config)?,
+            None => registry.check_room_for_handler(peer.owner, &self.config())?,
         }
         let info = HandlerInfo { name: name.to_owned(), code, owner: peer.owner, open };
         registry.handlers.insert(name.to_owned(), Handler { info: info.clone(), lease });

@@ -77,6 +77,11 @@ impl Accounts {
         Accounts { most, charged: Instant::ZERO, window_began: Instant::ZERO, users: BTreeMap::new() }
     }
 
+    /// From now on handlers of one user may take a share of `most`.
+    pub(super) fn set_most(&mut self, most: Share) {
+        self.most = most;
+    }
+
     /// Charges CPU time that the user's handlers took since the last judgement.
     pub(super) fn charge(&mut self, uid: u32, took: Nanos, now: Instant) {
         if uid == 0 || took == Nanos::ZERO {

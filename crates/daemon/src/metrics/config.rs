@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::api::MetricsSocket;
+use crate::api::{MetricsPlace, MetricsSocket};
 use crate::config::{InvalidConfig, out_of_range, plain_path};
 use crate::startup::DaemonError;
 
@@ -43,11 +43,16 @@ impl MetricsConfig {
     /// What serves the metrics, if there is an address. A token that cannot be used is an error of the configuration; an
     /// address that is in use is not, because every user of this host can take a port.
     pub(crate) fn open(&self) -> Result<Option<MetricsSocket>, DaemonError> {
+        Ok(self.place()?.map(|(address, token)| MetricsSocket::open(address, token)))
+    }
+
+    /// The address, if there is one, and the token.
+    pub(crate) fn place(&self) -> Result<Option<MetricsPlace>, DaemonError> {
         let Some(address) = self.listen else { return Ok(None) };
         let unusable =
             |path: &Path, error| DaemonError::Metrics(format!("metrics.token_file {}: {error}", path.display()));
         let token = self.token_file.as_deref().map(|path| read_token(path).map_err(|error| unusable(path, error)));
-        Ok(Some(MetricsSocket::open(address, token.transpose()?)))
+        Ok(Some((address, token.transpose()?)))
     }
 }
 

@@ -14,6 +14,7 @@ mod tokens;
 use std::hash::{DefaultHasher, Hasher};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::HeaderValue;
 use qfabric_linux::clock;
@@ -35,6 +36,8 @@ pub(crate) use serve::serve_web;
 /// Opens the page to users and knows their tokens.
 pub(crate) struct Web {
     config: WebConfig,
+    /// `web.enabled` in force.
+    enabled: AtomicBool,
     door: Lock<Door, { rank::WEB }>,
 }
 
@@ -51,7 +54,7 @@ impl Web {
     pub(crate) fn start(config: &WebConfig) -> (Arc<Web>, Receiver<TcpListener>) {
         let (opened, receiver) = channel(1);
         let door = Door { address: None, opened, tokens: Tokens::default() };
-        let web = Web { config: config.clone(), door: Lock::new(door) };
+        let web = Web { config: config.clone(), enabled: config.enabled.into(), door: Lock::new(door) };
         if let Err(why) = web.open_configured() {
             tracing::error!("{why}; until then there is no web page");
         }
@@ -60,7 +63,7 @@ impl Web {
 
     /// Opens the configured address, if there is one and it is closed: another program may have had the port before.
     fn open_configured(&self) -> Result<(), String> {
-        if !self.config.enabled || self.config.listen.is_none() {
+        if !self.is_enabled() || self.config.listen.is_none() {
             return Ok(());
         }
         self.door.with(|door| door.open(&self.config)).map(drop)
@@ -68,7 +71,7 @@ impl Web {
 
     /// The address of the page with the token of `peer`. Opens the page if it is closed.
     pub(crate) fn page(&self, peer: Peer) -> Result<WebPage, Problem> {
-        if !self.config.enabled {
+        if !self.is_enabled() {
             return Err(problem::web_off());
         }
         self.door.with(|door| {
@@ -78,8 +81,23 @@ impl Web {
         })
     }
 
+    fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Whether users can open the page and read it; at once, also with a token that they have.
+    pub(crate) fn enable(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+        if let Err(why) = self.open_configured() {
+            tracing::error!("{why}; until then there is no web page");
+        }
+    }
+
     /// The user of a token, if the user may send a further request.
     fn admit(&self, token: &str, now: Instant) -> Result<Peer, Problem> {
+        if !self.is_enabled() {
+            return Err(problem::web_off());
+        }
         self.door.with(|door| door.tokens.admit(token, now))
     }
 }

@@ -216,9 +216,27 @@ pub struct HostStatus {
     /// Parts of joint contracts that this host holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub joint: Vec<contracts::JointHolding>,
+    /// The contracts of the daemon's configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub configured: Vec<ConfiguredContract>,
     /// The memory that this host promises; absent from daemons that promise none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<memory::HostMemory>,
+}
+
+/// A contract of the daemon's configuration, for what a unit or a control group runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ConfiguredContract {
+    /// The name of the contract.
+    pub name: String,
+    /// The unit, or the path of the control group.
+    pub place: String,
+    /// One for each process that is no child of another. Empty: nothing runs there, or all processes were refused.
+    pub applications: Vec<AppId>,
+    /// Why the last process got no contract, with the next step; absent if every process has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// The promises on one CPU.

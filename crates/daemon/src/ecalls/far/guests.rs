@@ -76,7 +76,7 @@ impl Ecalls {
             return Ok(info);
         }
         let author = Author { host: host.clone(), uid };
-        if !self.config.lets_in(&author, &request.service) {
+        if !self.config().lets_in(&author, &request.service) {
             return Err(problems::not_for_host(&author, &request.service));
         }
         check_request(&request)?;
@@ -96,7 +96,7 @@ impl Ecalls {
     /// The user id for the author's host, if the author has not too many handlers. The host as a whole is limited as a
     /// user.
     fn room_for(&self, author: &Author) -> Result<u32, Problem> {
-        let most = self.config.max_subscriptions_per_author;
+        let most = self.config().max_subscriptions_per_author;
         let mut state = self.far.state();
         let own = state.guests.values().filter(|guest| guest.author == *author).count();
         if own >= most {

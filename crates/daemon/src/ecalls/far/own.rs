@@ -102,7 +102,7 @@ impl Ecalls {
     /// Registers a request for each host, unless the user would have too many handlers. From now on it counts as one of
     /// the user's handlers, so that requests at the same time cannot exceed the limit together.
     fn expect_answers(&self, peer: Peer, hosts: Vec<Name>) -> Result<Vec<Asked>, Problem> {
-        let (uid, most) = (peer.owner.uid, self.config.max_subscriptions_per_user);
+        let (uid, most) = (peer.owner.uid, self.config().max_subscriptions_per_user);
         let mut state = self.far.state();
         let number = state.number_of(uid) + hosts.len();
         if uid != 0 && number > most {

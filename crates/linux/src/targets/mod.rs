@@ -1,60 +1,106 @@
-//! What `attach` takes hold of: a process, a unit of systemd or a control group, and the processes in it.
+//! What contracts take hold of besides the programs that Q-Fabric starts: a process, a unit of systemd or a control
+//! group, and the processes in it. `qfabric attach` and the tables `[[contract]]` of the daemon use the same definition.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `place.rs` | where the control group of a unit is |
+//! | `watch.rs` | wakes when groups appear, fill, empty and vanish |
+//! | `refused.rs` | when to ask again for a process whose contract was refused |
+
+mod place;
+mod refused;
+mod watch;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, id};
+use std::process::id;
 use std::str::FromStr;
 
-use qfabric_linux::threads;
 use qfabric_types::ThreadId;
 use qfabric_types::text::is_plain;
 
-use crate::exit::Failure;
+pub use place::Place;
+pub use refused::Refused;
+pub use watch::GroupWatch;
 
-/// Where control groups are mounted.
-const MOUNT: &str = "/sys/fs/cgroup";
+use crate::{files, threads};
+
 /// Folders of a control group that are read, and processes that are looked at.
 const FOLDERS: usize = 256;
 const PROCESSES: usize = 4_096;
-/// Ends of the names of units that have processes.
-const UNITS: [&str; 5] = [".service", ".scope", ".slice", ".socket", ".mount"];
+/// Largest number of processes of one target with a contract of their own at the same time.
+pub const MOST_ROOTS: usize = 32;
 /// The kernel's flag of its own threads, in field 9 of proc_pid_stat(5).
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// Nothing can be attached to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// The text cannot name a target.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is nothing to take hold of now.
+    #[error("{why}; {next}")]
+    Refused {
+        /// The reason, with its values.
+        why: String,
+        /// The suggested next step.
+        next: String,
+    },
+}
+
+fn refused(why: String, next: impl Into<String>) -> TargetError {
+    TargetError::Refused { why, next: next.into() }
+}
+
 /// The thing that is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub enum Target {
+    /// By its process id.
     Process(i32),
     /// A unit, or a folder; its name, and the folder with its `cgroup.procs`.
     Group {
+        /// The name for the contract.
         name: String,
+        /// The folder with its `cgroup.procs`.
         folder: PathBuf,
     },
 }
 
 impl FromStr for Target {
-    type Err = Failure;
+    type Err = TargetError;
 
     /// A number is a process, a text with a slash is a control group, any other text is a unit.
-    fn from_str(text: &str) -> Result<Target, Failure> {
+    fn from_str(text: &str) -> Result<Target, TargetError> {
         if let Ok(pid) = text.parse::<i64>() {
             let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
             return pid.map(Target::Process).ok_or_else(|| {
-                Failure::usage(format!("{text} is not a process id; give a positive number such as 4711"))
+                TargetError::Invalid(format!("{text} is not a process id; give a positive number such as 4711"))
             });
         }
-        if text.is_empty() || text.len() > 4_096 || !text.chars().all(is_plain) {
-            return Err(Failure::usage("the target is not a process id, a unit or the folder of a control group"));
-        }
-        let folder = if text.contains('/') { group(text)? } else { unit(text)? };
-        Ok(Target::Group { name: name_of(&folder), folder })
+        let place = if text.contains('/') { Place::group(text)? } else { Place::unit(text)? };
+        place.folder().map(Target::in_folder).ok_or_else(|| match place {
+            Place::Unit(unit) => {
+                let next =
+                    format!("systemctl status {unit}, or attach to a process id or the folder of a control group");
+                refused(format!("no unit {unit} runs"), next)
+            }
+            Place::Group(path) => {
+                let why = format!("{} is not a control group: no folder of this name has cgroup.procs", path.display());
+                refused(why, "cat /proc/PID/cgroup, which shows the group of a process")
+            }
+        })
     }
 }
 
 impl Target {
+    /// A control group, by its folder.
+    pub fn in_folder(folder: PathBuf) -> Target {
+        Target::Group { name: name_of(&folder), folder }
+    }
+
     /// The name for the contract.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Target::Process(pid) => threads::name(ThreadId(*pid)).filter(|name| !name.is_empty()),
             Target::Group { name, .. } => Some(name.clone()),
@@ -63,12 +109,12 @@ impl Target {
     }
 
     /// Whether it may get processes that are not children of those that it has.
-    pub(super) fn may_grow(&self) -> bool {
+    pub fn may_grow(&self) -> bool {
         matches!(self, Target::Group { .. })
     }
 
     /// Whether it is still there: a process always counts as there, its end is seen otherwise.
-    pub(super) fn exists(&self) -> bool {
+    pub fn exists(&self) -> bool {
         match self {
             Target::Process(_) => true,
             Target::Group { folder, .. } => folder.join("cgroup.procs").exists(),
@@ -76,55 +122,60 @@ impl Target {
     }
 
     /// The refusal of a target without processes.
-    pub(super) fn nothing_runs(&self) -> Failure {
+    pub fn nothing_runs(&self) -> TargetError {
         let why = match self {
             Target::Process(pid) => format!("no process {pid} runs"),
             Target::Group { folder, .. } => format!("no process runs in {}", folder.display()),
         };
-        Failure::refused(format!("{why}\ntry: start it first, then attach"))
+        refused(why, "start it first, then attach")
     }
 
     /// Its processes that are not children of each other, ascending.
-    pub(super) fn roots(&self) -> Result<Vec<i32>, Failure> {
+    ///
+    /// # Errors
+    /// There is none that can have a contract, or there are too many.
+    pub fn roots(&self) -> Result<Vec<i32>, TargetError> {
         match self {
             Target::Process(pid) => {
                 check(*pid)?;
                 Ok(vec![*pid])
             }
             Target::Group { folder, .. } => {
-                let mut all = processes(folder)?;
-                all.remove(&(id() as i32));
-                all.retain(|pid| check(*pid).is_ok());
-                if all.is_empty() {
-                    return Err(self.nothing_runs());
-                }
-                let below: BTreeSet<i32> = all.iter().flat_map(|pid| threads::descendants(*pid)).collect();
-                Ok(all.difference(&below).copied().collect())
+                let roots = roots_among(processes(folder)?);
+                if roots.is_empty() { Err(self.nothing_runs()) } else { Ok(roots) }
             }
         }
     }
 }
 
+/// Those of these processes that can have a contract and are not children of each other, ascending.
+pub fn roots_among(mut all: BTreeSet<i32>) -> Vec<i32> {
+    all.remove(&(id() as i32));
+    all.retain(|pid| check(*pid).is_ok());
+    let below: BTreeSet<i32> = all.iter().flat_map(|pid| threads::descendants(*pid)).collect();
+    all.difference(&below).copied().collect()
+}
+
 /// Refuses what cannot have a contract. The daemon checks the rest: the user, and other contracts.
-fn check(pid: i32) -> Result<(), Failure> {
+fn check(pid: i32) -> Result<(), TargetError> {
     if pid == id() as i32 {
-        return Err(Failure::refused(format!("process {pid} is this command itself\ntry: another process")));
+        return Err(refused(format!("process {pid} is this command itself"), "another process"));
     }
     match threads::process_of(ThreadId(pid)) {
-        None => Err(Failure::refused(format!("no process {pid} runs\ntry: ps -e, which lists all processes"))),
+        None => Err(refused(format!("no process {pid} runs"), "ps -e, which lists all processes")),
         Some(process) if process != pid => {
-            Err(Failure::refused(format!("{pid} is a thread of process {process}\ntry: qfabric attach {process}")))
+            Err(refused(format!("{pid} is a thread of process {process}"), format!("qfabric attach {process}")))
         }
         Some(_) if is_kernel_thread(pid) => {
             let why = format!("process {pid} is a thread of the kernel, which schedules it itself");
-            Err(Failure::refused(format!("{why}\ntry: a process of a program")))
+            Err(refused(why, "a process of a program"))
         }
         Some(_) => Ok(()),
     }
 }
 
 fn is_kernel_thread(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = files::text(format!("/proc/{pid}/stat")).unwrap_or_default();
     flags(&stat).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
@@ -134,75 +185,36 @@ fn flags(stat: &str) -> Option<u64> {
 }
 
 /// All processes of a control group and of the groups in it.
-fn processes(folder: &Path) -> Result<BTreeSet<i32>, Failure> {
+///
+/// # Errors
+/// The group is gone, or has too many processes.
+pub fn processes(folder: &Path) -> Result<BTreeSet<i32>, TargetError> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
     let mut next = 0;
     while next < folders.len() {
         let list = folders[next].join("cgroup.procs");
-        match fs::read_to_string(&list) {
+        match files::text(&list) {
             Ok(text) => {
                 found.extend(text.lines().filter_map(|line| line.trim().parse::<i32>().ok()).filter(|pid| *pid > 0))
             }
             // A group below may have ended, or may have threads only.
             Err(_) if next > 0 => {}
-            Err(error) => return Err(Failure::refused(format!("cannot read {}: {error}", list.display()))),
+            Err(error) => {
+                return Err(refused(format!("cannot read {}: {error}", list.display()), "another control group"));
+            }
         }
         if found.len() > PROCESSES {
             let why = format!("more than {PROCESSES} processes run in {}", folder.display());
-            return Err(Failure::refused(format!("{why}\ntry: a smaller control group")));
+            return Err(refused(why, "a smaller control group"));
         }
-        let below = fs::read_dir(&folders[next]).into_iter().flatten().flatten();
+        let below = files::folder(&folders[next]).into_iter().flatten().flatten();
         let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
         let room = FOLDERS.saturating_sub(folders.len());
         folders.extend(below.take(room).collect::<Vec<_>>());
         next += 1;
     }
     Ok(found)
-}
-
-/// The folder of a control group: as given, or below the mount of version 2 or of a hierarchy of version 1.
-fn group(text: &str) -> Result<PathBuf, Failure> {
-    let given = Path::new(text);
-    let relative = text.trim_start_matches('/');
-    let below = |place: PathBuf| place.join(relative);
-    let hierarchies = fs::read_dir(MOUNT).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut places: Vec<PathBuf> = vec![given.to_owned(), below(MOUNT.into())];
-    places.extend(["unified", "systemd"].map(|name| below(Path::new(MOUNT).join(name))));
-    places.extend(hierarchies.map(below));
-    let found = places.into_iter().find(|place| place.join("cgroup.procs").is_file());
-    found.ok_or_else(|| {
-        let why = format!("{text} is not a control group: no folder of this name with cgroup.procs is in {MOUNT}");
-        Failure::refused(format!("{why}\ntry: cat /proc/PID/cgroup, which shows the group of a process"))
-    })
-}
-
-/// The folder of a unit's control group, as systemd names it: of the system, then of the user.
-fn unit(text: &str) -> Result<PathBuf, Failure> {
-    let unit = if UNITS.iter().any(|end| text.ends_with(end)) { text.to_owned() } else { format!("{text}.service") };
-    if unit.starts_with('-') {
-        return Err(Failure::usage(format!("{text} is not the name of a unit")));
-    }
-    let asked = [&["show"][..], &["--user", "show"]].map(|how| asked(how, &unit));
-    if let Some(path) = asked.iter().filter_map(|answer| answer.as_ref().ok()).find(|path| path.len() > 1) {
-        return group(path);
-    }
-    let why = match &asked[0] {
-        Ok(_) => format!("no unit {unit} runs"),
-        Err(why) => format!("systemd does not say where the unit {unit} runs: {why}"),
-    };
-    Err(Failure::refused(format!(
-        "{why}\ntry: systemctl status {unit}, or attach to a process id or the folder of a control group"
-    )))
-}
-
-/// The property ControlGroup of a unit; empty if the unit does not run.
-fn asked(how: &[&str], unit: &str) -> Result<String, String> {
-    let mut systemctl = Command::new("systemctl");
-    systemctl.args(how).args(["--property=ControlGroup", "--value", "--"]).arg(unit);
-    let output = systemctl.output().map_err(|error| format!("cannot run systemctl: {error}"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().chars().take(300).collect::<String>();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// The last part of a folder, as a name for contracts.
@@ -213,9 +225,12 @@ fn name_of(folder: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use super::*;
 
-    fn refusal<T: std::fmt::Debug>(result: Result<T, Failure>) -> String {
+    fn refusal<T: std::fmt::Debug>(result: Result<T, TargetError>) -> String {
         format!("{:?}", result.unwrap_err())
     }
 
@@ -232,7 +247,7 @@ mod tests {
             assert!(refusal(text.parse::<Target>()).contains("not a process id"), "{text}");
         }
         assert!(refusal("/nowhere/at/all".parse::<Target>()).contains("not a control group"));
-        assert!(refusal("a\u{7}b".parse::<Target>()).contains("not a process id, a unit"));
+        assert!(refusal("a\u{7}b".parse::<Target>()).contains("is not the name of a unit"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 const LONGEST: u32 = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Refused(BTreeMap<i32, Waiting>);
+pub struct Refused(BTreeMap<i32, Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -19,29 +19,29 @@ struct Waiting {
 
 impl Refused {
     /// A process that had a contract: the next look asks for one.
-    pub(super) fn expect(&mut self, pid: i32) {
+    pub fn expect(&mut self, pid: i32) {
         self.0.insert(pid, Waiting::default());
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+    pub fn pids(&self) -> impl Iterator<Item = i32> {
         self.0.keys().copied()
     }
 
     /// Forgets all processes but these.
-    pub(super) fn keep(&mut self, wanted: &[i32]) {
+    pub fn keep(&mut self, wanted: &[i32]) {
         self.0.retain(|pid, _| wanted.contains(pid));
     }
 
-    pub(super) fn forget(&mut self, pid: i32) {
+    pub fn forget(&mut self, pid: i32) {
         self.0.remove(&pid);
     }
 
     /// Whether to ask for the process at this look. Call it once for each look.
-    pub(super) fn is_due(&mut self, pid: i32) -> bool {
+    pub fn is_due(&mut self, pid: i32) -> bool {
         let Some(waiting) = self.0.get_mut(&pid) else { return true };
         let is_due = waiting.left == 0;
         waiting.left = waiting.left.saturating_sub(1);
@@ -50,7 +50,7 @@ impl Refused {
 
     /// Notes a refusal; `true` if it must be reported. A process that another contract covers may be a new child of a
     /// covered process: the next look knows, so this is reported only if it is refused again.
-    pub(super) fn again(&mut self, pid: i32, code: &str) -> bool {
+    pub fn again(&mut self, pid: i32, code: &str) -> bool {
         let waiting = self.0.entry(pid).or_default();
         waiting.refusals += 1;
         waiting.pause = (2 * waiting.pause).clamp(1, LONGEST);
