@@ -147,7 +147,7 @@ fn a_daemon_with_another_protocol_of_channels_is_named_with_its_reason() {
     let text = greeted(&refusal);
     assert!(text.contains(why) && text.contains("channels.sock"), "{text}");
     let text = greeted(&[0xfe; 9]);
-    assert!(text.contains(&format!("none of version {VERSION}; install the same version of both")), "{text}");
+    assert!(text.contains(&format!("not in version {VERSION}; install the same version of both")), "{text}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn greet(socket: &OwnedFd, path: &Path) -> Result<(Duplex, LeaseId, String), Cli
         (None, _) if got.length == 0 => Err(lost(path, "the daemon closed the connection")),
         _ => Err(lost(
             path,
-            &format!("the daemon's answer is none of version {VERSION}; install the same version of both"),
+            &format!("the daemon's answer is not in version {VERSION}; install the same version of both"),
         )),
     }
 }
