@@ -1,12 +1,15 @@
-//! Suggests contract parameters from the costs of a trial execution, like `qfabric probe`.
+//! Suggests contract parameters from the costs of a trial execution, like `qfabric probe`, and stores these costs.
+
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use qfabric_client::{Contract, Nanos, Share};
+use qfabric_client::{Contract, Nanos, Profile, Profiles, Share};
 use qfabric_control::guarantee::NoGuarantee;
 use qfabric_control::trial::{Suggestion, suggest};
 use serde_json::{Value, json};
 
 use crate::ecalls::value_error;
+use crate::errors::python;
 use crate::session::{profile_of, share};
 
 /// The suggestion as JSON.
@@ -55,4 +58,20 @@ fn described(suggestion: &Suggestion) -> Value {
         "in_target": suggestion.score.in_target,
         "mean_bandwidth": suggestion.score.mean_bandwidth,
     })
+}
+
+/// The costs (ns) and hints of a stored profile; None if there is none with this key.
+#[pyfunction]
+pub(crate) fn find_profile(name: &str) -> PyResult<Option<(Vec<u64>, Vec<f64>)>> {
+    let name = name.parse().map_err(value_error)?;
+    let found = Profiles::open().and_then(|profiles| profiles.find(&name)).map_err(python)?;
+    Ok(found.map(|Profile { costs, hints }| (costs.into_iter().map(Nanos::get).collect(), hints)))
+}
+
+/// Stores a profile; returns its file.
+#[pyfunction]
+pub(crate) fn store_profile(name: &str, costs_ns: Vec<u64>, hints: Vec<f64>) -> PyResult<PathBuf> {
+    let name = name.parse().map_err(value_error)?;
+    let profile = profile_of(costs_ns, hints);
+    Profiles::open().and_then(|profiles| profiles.store(&name, &profile)).map_err(python)
 }

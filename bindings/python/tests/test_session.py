@@ -186,6 +186,22 @@ def test_parameters_are_suggested_from_a_trial():
         assert session.overload is None and session.predicted_lateness() is None
 
 
+def test_a_profile_is_stored_and_found_by_its_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    costs = [12_000_000, 4_000_000]
+    assert qfabric.find_profile("player", size="640x480", fps=25) is None
+    file = qfabric.store_profile(costs, "player", fps=25, size="640x480")
+    assert file == tmp_path / "qfabric/profiles/player.json" and "640x480" in file.read_text()
+    found = qfabric.find_profile("player", size="640x480", fps=25)
+    assert found == (costs, []) and qfabric.find_profile("player") is None
+    with qfabric.Session(20, alone=True, profile=found) as session:
+        assert session.overload is None
+    with pytest.raises(ValueError, match="no jobs"):
+        qfabric.store_profile([], "player")
+    with pytest.raises(ValueError, match="\"size=\""):
+        qfabric.find_profile("player", size="")
+
+
 def test_a_job_can_be_skipped():
     with qfabric.Session(2, alone=True) as session:
         seen = []

@@ -52,6 +52,10 @@ pub struct Options {
     /// The largest UDP payload that is tried. A connection begins with [`Options::LEAST_MTU`], probes up to this size, and
     /// falls back if the path carries less later; METP cuts its messages again.
     pub mtu: u16,
+    /// The code point (DSCP, 0 to 63) of all packets of the side that opens the connection, for routers and access points;
+    /// None: the default of the system. It reserves nothing, and queues of this host do not look at it. Each packet then
+    /// costs a system call of its own.
+    pub dscp: Option<u8>,
     /// The longest time of a handshake.
     pub handshake_time: Duration,
     /// The connection ends if the other side is silent for this time.
@@ -69,6 +73,8 @@ pub(crate) struct Secured {
 impl Options {
     /// What every path carries (RFC 9000 §14).
     pub const LEAST_MTU: u16 = 1_200;
+    /// The largest code point: six bits.
+    pub const MOST_DSCP: u8 = 63;
     /// Ethernet's 1500 bytes without the headers of IPv6 and UDP.
     pub const ETHERNET_MTU: u16 = 1_452;
     const MTU: std::ops::RangeInclusive<u16> = Options::LEAST_MTU..=9_000;
@@ -84,6 +90,9 @@ impl Options {
         let bad = |option, value: String, allowed| Err(Error::Option { option, value, allowed });
         if !Options::MTU.contains(&self.mtu) {
             return bad("mtu", self.mtu.to_string(), "1200 to 9000 bytes");
+        }
+        if let Some(dscp) = self.dscp.filter(|dscp| *dscp > Options::MOST_DSCP) {
+            return bad("dscp", dscp.to_string(), "0 to 63, such as 46 for expedited forwarding");
         }
         for (option, time) in [("handshake_time", self.handshake_time), ("idle_limit", self.idle_limit)] {
             if !Options::TIMES.contains(&time) {
@@ -118,6 +127,7 @@ impl Default for Options {
             receive_time: None,
             order: DeliveryOrder::InOrder,
             mtu: Options::ETHERNET_MTU,
+            dscp: None,
             handshake_time: Duration::from_secs(5),
             idle_limit: Duration::from_secs(10),
         }

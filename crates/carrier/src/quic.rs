@@ -5,6 +5,7 @@ mod config;
 mod connect;
 mod datagrams;
 mod failure;
+mod marking;
 mod rate;
 mod serve;
 mod watch;

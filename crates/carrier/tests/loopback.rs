@@ -204,6 +204,24 @@ fn a_closed_connection_says_so_on_both_sides() {
 }
 
 #[test]
+fn a_connection_with_a_code_point_loses_nothing_also_after_its_address_changes() {
+    let realm = Realm::new();
+    let (_server, client, accepted) = realm.pair(&Options { dscp: Some(46), ..options() });
+    std::thread::scope(|scope| {
+        scope.spawn(|| receive_all(&accepted, 0..100));
+        send_all(&client, 0..50, None);
+        client.rebind(0, "127.0.0.1:0".parse().unwrap()).unwrap();
+        send_all(&client, 50..100, None);
+    });
+    finish(&client, &accepted);
+    let wrong = Options { dscp: Some(64), ..options() };
+    let Err(refused) = ClientConnection::open(target("127.0.0.1:9".parse().unwrap()), realm.tls("cam"), wrong) else {
+        panic!("not refused")
+    };
+    assert!(["64", "0 to 63"].iter().all(|part| refused.to_string().contains(part)), "{refused}");
+}
+
+#[test]
 fn streams_carry_the_same_messages() {
     let (_server, client, accepted) = Realm::new().pair(&Options { engine: Engine::Streams, ..options() });
     send_all(&client, 0..50, None);

@@ -13,10 +13,11 @@ use serde_json::json;
 
 use crate::contract::Rhythm;
 use crate::exit::{Done, Failure, Outcome};
+use crate::output;
+use crate::profiles::Place;
 use crate::program::{Running, Waiting};
 use crate::run::name_of;
 use crate::trial::{Findings, Trial};
-use crate::{output, profiles};
 
 /// Time between two fetches of observations; the kernel stores some thousand of them in between.
 const FETCH_MS: u32 = 20;
@@ -33,8 +34,9 @@ const MARGIN: f64 = 1.1;
 pub(crate) struct Args {
     #[command(flatten)]
     rhythm: Rhythm,
-    /// Store the profile under this name; a name that contains / or ends in .json is a file [default: the name of the
-    /// program's file]
+    /// Store the profile under this name, and parameters on which the computation times depend: NAME,size=640x480,fps=25.
+    /// The processor and the kernel belong to its key, too. A name that contains / or ends in .json is a file [default: the
+    /// name of the program's file]
     #[arg(long)]
     name: Option<String>,
     /// Print JSON instead of text
@@ -46,8 +48,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let name = args.name.clone().unwrap_or_else(|| name_of(&args.command));
-    let file = profiles::file(&name)?;
+    let name = args.name.clone().unwrap_or_else(|| name_of(&args.command).replace(',', "_"));
+    let place = Place::of(&name)?;
     let program = Waiting::start(&args.command)?;
     let mut observer = observe::open();
     observer.attach(program.pid()).map_err(|error| Failure::fault(format!("cannot observe the program: {error}")))?;
@@ -58,10 +60,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     let done = running.reap()?;
     let failed = (done != Done(0) && !asked_to_end).then_some(done.0);
     if found.period.is_some() && failed.is_none() {
-        profiles::store(&file, &found.profile)?;
+        place.store(&found.profile)?;
     }
     let contract = Contract::new("probe", found.period.unwrap_or(Nanos::from_millis(40)));
     let suggestion = trial::suggest(&found.profile, &contract).ok();
+    let file = place.file();
     let (name, file, command, room) = (&*name, &*file, &*args.command, room());
     let report = Report { found: &found, suggestion, name, file, command, failed, room };
     if args.json {

@@ -3,19 +3,50 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use qfabric_types::Profile;
+use qfabric_client::{ClientError, Profiles, profiles_folder};
+use qfabric_types::{Profile, ProfileName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::exit::Failure;
 use crate::output;
 
-/// The file of the profile `name`. A name that contains `/` or ends in `.json` is the path of the file.
-pub(crate) fn file(name: &str) -> Result<PathBuf, Failure> {
-    if name.contains('/') || name.ends_with(".json") {
-        return Ok(PathBuf::from(name));
+/// Where a profile of a trial execution is stored.
+pub(crate) enum Place {
+    /// A file that the user names, with this profile alone.
+    File(PathBuf),
+    /// Among the user's profiles, by its key.
+    Key(Profiles, ProfileName),
+}
+
+impl Place {
+    /// A name that contains `/` or ends in `.json` is the path of the file.
+    pub(crate) fn of(name: &str) -> Result<Place, Failure> {
+        if name.contains('/') || name.ends_with(".json") {
+            return Ok(Place::File(PathBuf::from(name)));
+        }
+        let key = name.parse().map_err(Failure::usage)?;
+        Ok(Place::Key(Profiles::open().map_err(refused)?, key))
     }
-    Ok(folder()?.join(format!("{name}.json")))
+
+    pub(crate) fn file(&self) -> PathBuf {
+        match self {
+            Place::File(file) => file.clone(),
+            Place::Key(profiles, name) => profiles.file(name),
+        }
+    }
+
+    pub(crate) fn store(&self, profile: &Profile) -> Result<(), Failure> {
+        match self {
+            Place::File(file) => store(file, profile),
+            Place::Key(profiles, name) => profiles.store(name, profile).map(drop).map_err(refused),
+        }
+    }
+}
+
+/// The errors of [`Profiles`] name the file or the key.
+fn refused(error: ClientError) -> Failure {
+    Failure::usage(error)
 }
 
 /// Writes `profile` to `file`, and creates the folder if it is missing.
@@ -28,7 +59,10 @@ pub(crate) fn store(file: &Path, profile: &impl Serialize) -> Result<(), Failure
 }
 
 pub(crate) fn load(name: &str) -> Result<Profile, Failure> {
-    read(&file(name)?, "qfabric probe")
+    match Place::of(name)? {
+        Place::File(file) => read(&file, "qfabric probe"),
+        Place::Key(profiles, name) => profiles.load(&name).map_err(refused),
+    }
 }
 
 /// Reads the profile that the command `maker` stored in `file`.
@@ -40,16 +74,9 @@ pub(crate) fn read<P: DeserializeOwned>(file: &Path, maker: &str) -> Result<P, F
         .map_err(|error| Failure::usage(format!("{shown} is no profile: {error}; make one with {maker}")))
 }
 
-fn folder() -> Result<PathBuf, Failure> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_DATA_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
-        .map(|data| data.join("qfabric/profiles"))
-        .ok_or_else(|| {
-            Failure::usage(
-                "profiles need a folder: neither $XDG_DATA_HOME nor $HOME is an absolute path; set one of them",
-            )
-        })
+/// The file of a profile of delays.
+pub(crate) fn delays(name: &str) -> Result<PathBuf, Failure> {
+    Ok(profiles_folder().map_err(refused)?.join(format!("{name}.json")))
 }
 
 #[cfg(test)]

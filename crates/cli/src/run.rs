@@ -58,7 +58,8 @@ pub(crate) struct Args {
     /// slots of one CPU, for a fixed service (--service, --fixed); also for programs that are pinned to CPUs.
     #[arg(long, default_value_t, value_parser = mechanisms())]
     mechanism: MechanismName,
-    /// Profile of a trial execution to start from: a name that `qfabric probe` stored, or a file
+    /// Profile of a trial execution to start from: a name that `qfabric probe` stored on this processor and kernel, with
+    /// the same parameters (NAME,size=640x480), or a file
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Write the achieved quality as JSON to this file at the end; - is stdout

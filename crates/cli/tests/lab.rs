@@ -54,7 +54,7 @@ fn a_wrong_link_ends_with_2_and_names_value_and_bounds() {
         (&["--schedule", schedule], &["line 2, column 7: \"rats\"", "try: write lines such as"]),
         (&["--schedule", "/no/such/file"], &["cannot read /no/such/file"]),
         (&["--trace", schedule], &["line 1, column 1: \"at 1s rate 1M\" is not a time in milliseconds"]),
-        (&["--scenario", "rfc8867-6.1"], &["rfc8867-5.1 to rfc8867-5.6"]),
+        (&["--scenario", "rfc8867-6.1"], &["rfc8867-5.1 to rfc8867-5.8"]),
         (&["--delay", "1ms", "--rtt", "2ms"], &["cannot be used with"]),
         (&["--mtu", "100"], &["576"]),
     ] {

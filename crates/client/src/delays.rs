@@ -14,12 +14,13 @@
 //! ```
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use qfabric_types::{BitRate, Bytes, DelayProfile, DelayRenewal, Nanos};
 
 use crate::error::ClientError;
+use crate::profiles::replace;
 
 /// Largest file that is read; a full profile is far smaller.
 const LARGEST: u64 = 1 << 20;
@@ -100,12 +101,9 @@ fn read(file: &Path) -> Result<DelayProfile, ClientError> {
     serde_json::from_slice(&text).map_err(|error| failed(file, error))
 }
 
-/// Replaces the file as a whole, so that no reader finds a part of it.
 fn write(file: &Path, profile: &DelayProfile) -> Result<(), ClientError> {
-    let aside = file.with_extension(format!("{}.new", std::process::id()));
     let text = serde_json::to_vec_pretty(profile).expect("a profile is plain values");
-    let written = fs::File::create(&aside).and_then(|mut new| new.write_all(&text));
-    written.and_then(|()| fs::rename(&aside, file)).map_err(|error| failed(file, error))
+    replace(file, &text).map_err(|error| failed(file, error))
 }
 
 #[cfg(test)]

@@ -30,7 +30,10 @@ pub enum ClientError {
     #[error(transparent)]
     Contract(#[from] InvalidContract),
     /// The daemon and this library have different minor versions.
-    #[error("the daemon is version {daemon}, this library {client}; install the same minor version of both")]
+    #[error(
+        "the daemon is version {daemon}, this library {client}; install the same minor version of both, and start \
+         the daemon again"
+    )]
     Version {
         /// Version of the daemon.
         daemon: String,

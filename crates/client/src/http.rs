@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use qfabric_types::api::LIBRARY_AGENT;
 use rustix::net::sockopt::{Timeout as Direction, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use ureq::config::Config;
@@ -33,7 +34,7 @@ pub(crate) fn agent(path: &Path, patience: Duration) -> Agent {
         .max_idle_connections(0)
         .max_response_header_size(16 << 10)
         .timeout_global(Some(patience))
-        .user_agent(concat!("qfabric-client/", env!("CARGO_PKG_VERSION")))
+        .user_agent(format!("{LIBRARY_AGENT}{}", env!("CARGO_PKG_VERSION")))
         .build();
     Agent::with_parts(config, UnixConnector { path: path.to_owned(), patience }, NoResolver)
 }

@@ -35,7 +35,8 @@
 //! | `qmgr_end()` | [`Session::end`] |
 //! | `qmgr_start_periodic(job)` | [`Session::start_periodic`] |
 //!
-//! [`Cpu`] is QualMan's interface to the processor (§6.4: probe, reserve, start, yield, free), [`Mem`] the one to memory
+//! [`Cpu`] is QualMan's interface to the processor (§6.4: probe, reserve, start, yield, free), [`Profiles`] stores what
+//! was probed, [`Mem`] the one to memory
 //! (reserve, lock the text, allocate, free), [`JointHandle`] the one to contracts over
 //! several resources and hosts. [`Ladder`] lowers and raises an encoder's quality. ECalls are in [`ecalls`], Q-channels in
 //! [`channel`].
@@ -61,6 +62,7 @@ mod mem;
 mod net;
 mod overload;
 mod plugin;
+mod profiles;
 mod reserved_rate;
 mod services;
 mod session;
@@ -82,6 +84,7 @@ pub use mem::{Allocation, HugeReserve, Mem};
 pub use net::set_dscp;
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
+pub use profiles::{Profiles, platform, profiles_folder};
 pub use reserved_rate::ReservedRate;
 pub use session::Session;
 
@@ -102,8 +105,9 @@ pub use qfabric_types::api::{
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{
-    AppId, BitRate, Bytes, Choice, Class, Contract, Foresight, Instant, JobRecord, Nanos, Overload, PredictorSpec,
-    Profile, Quality, Reclaiming, Resource, Resources, Share, Usage, Utility, UtilityMetric, Window,
+    AppId, BitRate, Bytes, Choice, Class, Contract, Foresight, Instant, InvalidProfileName, JobRecord, Nanos, Overload,
+    Platform, PredictorSpec, Profile, ProfileBook, ProfileName, Quality, Reclaiming, Resource, Resources, Share, Usage,
+    Utility, UtilityMetric, Window,
 };
 
 /// Compiles the programs in the guide.

@@ -7,8 +7,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
+use qfabric_client::channel::Channels;
 use qfabric_client::{Client, ClientError, Contract, JointBuilder, Nanos, Resource, Session};
 use qfabric_shm::fds;
+use qfabric_types::channel_wire::{FromDaemon, Refused, VERSION};
 use tempfile::TempDir;
 
 type Answer = fn(&mut UnixStream, &str);
@@ -94,9 +96,58 @@ fn a_path_too_long_for_a_socket_is_no_daemon() {
 }
 
 #[test]
-fn another_version_is_refused_naming_both() {
-    let text = error_of(|stream, _| reply(stream, "200 OK", &STATUS.replace("0.1.0", "0.9.3"))).to_string();
-    assert!(text.contains("0.9.3") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+fn an_older_and_a_newer_daemon_are_refused_naming_both_versions() {
+    let old: Answer = |stream, _| reply(stream, "200 OK", &STATUS.replace("0.1.0", "0.0.9"));
+    let new: Answer = |stream, _| reply(stream, "200 OK", &STATUS.replace("0.1.0", "0.9.3"));
+    for (daemon, answer) in [("0.0.9", old), ("0.9.3", new)] {
+        let text = error_of(answer).to_string();
+        let named = format!("the daemon is version {daemon}, this library {}; ", env!("CARGO_PKG_VERSION"));
+        assert!(text.contains(&named) && text.contains("install the same minor version"), "{text}");
+    }
+}
+
+/// A daemon that was replaced by another version under a client that is connected already.
+#[test]
+fn a_client_whose_daemon_was_updated_gets_the_refusal_of_the_new_one() {
+    let dir = peer(|stream, request| match request.split(' ').next() {
+        Some("POST") if request.contains("user-agent: qfabric-client/") => reply(
+            stream,
+            "409 Conflict",
+            r#"{"code":"other_version","message":"the daemon is version 0.9.3, the library of this program 0.1.0",
+                "next_step":"install the same minor version of both"}"#,
+        ),
+        _ => reply(stream, "200 OK", STATUS),
+    });
+    let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+    let refused = Session::start(&client, Contract::default()).err().unwrap();
+    let text = "the daemon is version 0.9.3, the library of this program 0.1.0; install the same minor version of both";
+    assert!(matches!(refused, ClientError::Refused(_)) && refused.to_string() == text, "{refused}");
+}
+
+/// What the channels' connection says when `channels.sock` answers its greeting with these bytes.
+fn greeted(answer: &[u8]) -> String {
+    let dir = peer(daemon);
+    let listener = fds::listen(&dir.path().join("channels.sock"), 4).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let caller = rustix::net::accept(&listener).unwrap();
+            assert!(fds::recv(&caller, &mut [0; 64]).unwrap().length > 0);
+            fds::send(&caller, answer, &[]).unwrap();
+        });
+        let client = Client::connect_to(dir.path().join("qfabric.sock")).unwrap();
+        Channels::connect(&client).err().unwrap().to_string()
+    })
+}
+
+#[test]
+fn a_daemon_with_another_protocol_of_channels_is_named_with_its_reason() {
+    let why = "this daemon speaks version 6 of channels.sock, the client 7; install the same version of both";
+    let mut refusal = Vec::new();
+    FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why }).encode(&mut refusal);
+    let text = greeted(&refusal);
+    assert!(text.contains(why) && text.contains("channels.sock"), "{text}");
+    let text = greeted(&[0xfe; 9]);
+    assert!(text.contains(&format!("not in version {VERSION}; install the same version of both")), "{text}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use qfabric_types::api::{Claim, InvalidLimit, Problem};
 use qfabric_types::{AppId, InvalidContract, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
-pub(crate) const CODES: [(&str, StatusCode, &str); 80] = [
+pub(crate) const CODES: [(&str, StatusCode, &str); 81] = [
     ("invalid", StatusCode::BAD_REQUEST, "the body or the path has an invalid value"),
     ("not_yours", StatusCode::FORBIDDEN, "the process, application or stream belongs to another user"),
     ("not_found", StatusCode::NOT_FOUND, "no such application"),
@@ -19,6 +19,7 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 80] = [
     ("web_off", StatusCode::CONFLICT, "the configuration forbids the web page"),
     ("web_closed", StatusCode::CONFLICT, "the web page cannot be served at its address"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),
+    ("other_version", StatusCode::CONFLICT, "the client library has another minor version than this service"),
     ("no_such_method", StatusCode::METHOD_NOT_ALLOWED, "the path exists, but not with this method"),
     (
         "other_pid_namespace",
@@ -259,6 +260,13 @@ pub(crate) fn not_your_contract(id: &JointId, theirs: u32, yours: u32) -> Proble
 pub(crate) fn no_such_path(path: &str) -> Problem {
     let shown: String = path.chars().take(100).collect();
     new("no_such_path", format!("there is no path {shown}"), "see the paths in GET /v1/openapi.json")
+}
+
+/// The client library of the caller has the version `theirs`.
+pub(crate) fn other_version(theirs: &str) -> Problem {
+    let shown: String = theirs.chars().take(40).collect();
+    let message = format!("the daemon is version {}, the library of this program {shown}", env!("CARGO_PKG_VERSION"));
+    new("other_version", message, "install the same minor version of both, and start the program again")
 }
 
 pub(crate) fn no_such_method(method: &str, path: &str) -> Problem {

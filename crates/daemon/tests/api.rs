@@ -10,6 +10,7 @@ use common::*;
 use proptest::prelude::*;
 use qfabric_linux::testing::live_lock;
 use qfabric_shm::fds;
+use qfabric_types::{channel_wire, ecalls_wire};
 
 const METHODS: [&str; 8] = ["GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "OPTIONS", "BREW"];
 
@@ -75,6 +76,81 @@ fn a_path_whose_escapes_are_no_text_is_refused_by_a_problem() {
         let (status, answer) = call(service.socket(), "GET", path, "");
         let problem = serde_json::from_str::<qfabric_types::api::Problem>(&answer);
         assert!(status == 404 && problem.is_ok_and(|p| p.code == "no_such_path"), "{path}: {status} {answer}");
+    }
+}
+
+/// Calls like the client library of this version. Returns status and body of the answer.
+fn call_as(socket: &std::path::Path, agent: &str, method: &str, path: &str) -> (u16, String) {
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: q\r\nuser-agent: {agent}\r\nconnection: close\r\n\r\n");
+    let text = String::from_utf8_lossy(&send_raw(socket, head.as_bytes())).into_owned();
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+}
+
+#[test]
+fn an_older_and_a_newer_library_are_refused_with_both_versions_and_can_read_the_daemons() {
+    let _lock = live_lock();
+    let (service, _client) = service(quiet());
+    let own = env!("CARGO_PKG_VERSION");
+    let other_patch = format!("qfabric-client/{own}-rc1");
+    for theirs in ["0.0.9", "0.99.0", "7.1.0", "nonsense", ""] {
+        let agent = format!("qfabric-client/{theirs}");
+        for (method, path) in [("GET", "/v1/limits"), ("POST", "/v1/applications"), ("GET", "/v1/contracts")] {
+            let (status, answer) = call_as(service.socket(), &agent, method, path);
+            let problem = problem(&answer);
+            assert_eq!((status, problem.code.as_str()), (409, "other_version"), "{path}: {answer}");
+            let named = [format!("the daemon is version {own}, "), format!("this program {theirs}")];
+            assert!(named.iter().all(|part| problem.message.contains(part)), "{problem}");
+            assert!(problem.next_step.contains("same minor version"), "{problem}");
+        }
+        let (status, answer) = call_as(service.socket(), &agent, "GET", "/v1/status");
+        assert!(status == 200 && answer.contains(own), "{answer}");
+    }
+    for agent in [other_patch.as_str(), "curl/8.14.1"] {
+        assert_eq!(call_as(service.socket(), agent, "GET", "/v1/limits").0, 200, "{agent}");
+    }
+}
+
+/// The first answer to a greeting on a socket of the service.
+fn greeted(path: &std::path::Path, hello: &[u8]) -> Vec<u8> {
+    let socket = fds::connect(path, PATIENCE).unwrap();
+    fds::send(&socket, hello, &[]).unwrap();
+    let mut answer = vec![0; 1 << 16];
+    let length = fds::recv(&socket, &mut answer).unwrap().length;
+    answer.truncate(length);
+    answer
+}
+
+#[test]
+fn an_older_and_a_newer_protocol_are_refused_on_the_sockets_of_events_with_both_versions() {
+    let _lock = live_lock();
+    let mut config = quiet();
+    config.channels.enabled = true;
+    config.channels.engine = qfabric_daemon::EngineName::None;
+    config.channels.host = Some("alpha".parse().unwrap());
+    let (_service, client) = service(config);
+    let says = |why: &str, socket: &str, own: u8, theirs: u8| {
+        let named =
+            format!("this daemon speaks version {own} of {socket}, the client {theirs}; install the same version");
+        assert!(why.contains(&named), "{why}");
+    };
+    for away in [-1_i8, 1] {
+        let (mut hello, theirs) = (Vec::new(), channel_wire::VERSION.wrapping_add_signed(away));
+        channel_wire::FromClient::Hello { version: theirs }.encode(&mut hello);
+        let answer = greeted(&client.channels_socket(), &hello);
+        match channel_wire::FromDaemon::decode(&answer) {
+            Some(channel_wire::FromDaemon::Refused(refused)) => {
+                says(refused.why, "channels.sock", channel_wire::VERSION, theirs);
+            }
+            other => panic!("{other:?}"),
+        }
+        let (mut hello, theirs) = (Vec::new(), ecalls_wire::VERSION.wrapping_add_signed(away));
+        ecalls_wire::FromClient::Hello { version: theirs }.encode(&mut hello);
+        let answer = greeted(&client.ecalls_socket(), &hello);
+        match ecalls_wire::FromDaemon::decode(&answer) {
+            Some(ecalls_wire::FromDaemon::Refused(why)) => says(why, "ecalls.sock", ecalls_wire::VERSION, theirs),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

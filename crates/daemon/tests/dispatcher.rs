@@ -14,7 +14,7 @@ use qfabric_linux::dispatcher;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
-use qfabric_types::{AppId, Contract, Nanos, ServerCounts, Share, ThreadId};
+use qfabric_types::{AppId, Contract, DispatchRules, Nanos, ServerCounts, Share, ThreadId};
 
 fn slots() -> Config {
     let mut config = quiet();
@@ -78,6 +78,15 @@ fn a_pinned_program_gets_slots_on_its_cpu_and_its_policy_back() {
     eventually("it has its policy back", || policy() == before);
 }
 
+/// What a refusal suggests for a window, under this kernel and with these rights.
+fn other_for_windows() -> &'static str {
+    let others = qfabric_linux::alternatives("dispatcher", DispatchRules::default());
+    match others.iter().any(|(name, _)| *name == MechanismName::Ext) {
+        true => "use --mechanism ext",
+        false => "no other mechanism of this machine",
+    }
+}
+
 #[test]
 fn requests_that_no_table_serves_are_refused_with_the_next_step() {
     let _lock = live_lock();
@@ -91,7 +100,7 @@ fn requests_that_no_table_serves_are_refused_with_the_next_step() {
     for (contract, parts) in [
         (fixed("second", 50, 100), ["0.9 CPU on each of 1, at most 0.4 CPU", "first (1): 0.5 CPU"]),
         (fixed("second", 1, 9), ["shorter than a slot of 10 ms", "mechanism.slot"]),
-        (windowed, ["dispatcher cannot give a window", "--mechanism ext"]),
+        (windowed, ["dispatcher cannot give a window", other_for_windows()]),
         (Contract::new("second", Nanos::from_millis(40)), ["feedback", "--service TIME"]),
     ] {
         let told = format!("{contract:?}");

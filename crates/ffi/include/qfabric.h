@@ -1297,6 +1297,31 @@ enum qf_status qf_set_profile(struct qf_session *task,
                               size_t jobs);
 
 /**
+ * Stores the computation times of `jobs` jobs under `name`, for the processor and the kernel of this host. `name` is a
+ * program with the parameters on which the times depend, such as "player,fps=25,size=640x480". `hints` may be null.
+ * Replaces an earlier profile with this key. `qfabric run --profile` and `qfabric contract` find it, too.
+ */
+enum qf_status qf_profile_store(const char *name,
+                                const uint64_t *costs_ns,
+                                const double *hints,
+                                size_t jobs);
+
+/**
+ * Finds the profile with this key, for the processor and the kernel of this host: `*mean_ns` is its mean computation
+ * time, `*jobs` its number of jobs. Both are 0 if there is none: probe the program then.
+ */
+enum qf_status qf_profile_find(const char *name,
+                               uint64_t *mean_ns,
+                               size_t *jobs);
+
+/**
+ * Adds the profile with this key to the contract, like qf_set_profile. Fails with QF_INVALID if there is none for these
+ * parameters on this processor and kernel; the text names the keys that there are.
+ */
+enum qf_status qf_use_profile(struct qf_session *task,
+                              const char *name);
+
+/**
  * Reads one limit: the largest bandwidth that its applications may hold together, in CPUs; -1 if there is no
  * limit. `kind` is a qf_limit. `number` is the level, uid or gid; the other two kinds ignore it.
  */
@@ -1339,6 +1364,11 @@ enum qf_status qf_cpu_probe_on(struct qf_cpu *cpu, uint64_t period_ns);
  * Ends the measurement; `*utilisation` is the mean computation time divided by the period.
  */
 enum qf_status qf_cpu_probe_off(struct qf_cpu *cpu, double *utilisation);
+
+/**
+ * Like qf_cpu_probe_off. Also stores the computation times under `name`, as qf_profile_store does.
+ */
+enum qf_status qf_cpu_probe_store(struct qf_cpu *cpu, const char *name, double *utilisation);
 
 /**
  * Reserves `utilisation` of one CPU in every `period_ns`: for the calling thread if `pid` is the caller's process,

@@ -7,6 +7,7 @@ use qfabric_client::{Client, Cpu, Nanos};
 use crate::contract::share;
 use crate::ecalls::take_back;
 use crate::joint::identity;
+use crate::profiles::keyed;
 use crate::status::{Exclusive, Failure, borrow, put, qf_status, settle};
 
 /// The CPU interface of QualMan. Belongs to one thread.
@@ -58,6 +59,25 @@ pub unsafe extern "C" fn qf_cpu_probe_on(cpu: *mut qf_cpu, period_ns: u64) -> qf
 pub unsafe extern "C" fn qf_cpu_probe_off(cpu: *mut qf_cpu, utilisation: *mut f64) -> qf_status {
     // SAFETY: the caller guarantees it.
     let probed = unsafe { with(cpu, |cpu| Ok(cpu.probe_off().utilisation.as_f64())) };
+    // SAFETY: the caller guarantees it.
+    settle(probed.and_then(|share| unsafe { put("the utilisation", utilisation, share) }))
+}
+
+/// Like qf_cpu_probe_off. Also stores the computation times under `name`, as qf_profile_store does.
+///
+/// # Safety
+/// `cpu` is a live handle, `name` a zero-terminated string, `utilisation` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_cpu_probe_store(cpu: *mut qf_cpu, name: *const c_char, utilisation: *mut f64) -> qf_status {
+    let probe = |cpu: &mut Cpu| {
+        // SAFETY: the caller guarantees it.
+        let (profiles, name) = unsafe { keyed(name) }?;
+        let probe = cpu.probe_off();
+        profiles.store(&name, &probe.profile)?;
+        Ok(probe.utilisation.as_f64())
+    };
+    // SAFETY: the caller guarantees it.
+    let probed = unsafe { with(cpu, probe) };
     // SAFETY: the caller guarantees it.
     settle(probed.and_then(|share| unsafe { put("the utilisation", utilisation, share) }))
 }

@@ -25,6 +25,7 @@ mod metp_open;
 mod offer;
 mod overload;
 mod own;
+mod profiles;
 mod service;
 mod session;
 mod sockets;

@@ -54,7 +54,7 @@ impl From<&Suggestion> for qf_suggestion {
 
 /// # Safety
 /// `costs_ns` and `hints` are null or point to `jobs` values.
-unsafe fn profile(costs_ns: *const u64, hints: *const f64, jobs: usize) -> Result<Profile, Failure> {
+pub(crate) unsafe fn profile(costs_ns: *const u64, hints: *const f64, jobs: usize) -> Result<Profile, Failure> {
     if costs_ns.is_null() {
         return Err(Failure::invalid("the costs are a null pointer"));
     }

@@ -324,6 +324,15 @@ fn a_c_program_serves_and_opens_a_connection_over_metp() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
+#[test]
+fn a_c_program_stores_profiles_and_finds_them_by_their_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("cc", Path::new(&format!("{CRATE}/tests/profiles.c")), shared);
+    let output = program.run(Path::new("/nowhere"), &[folder.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(folder.path().join("qfabric/profiles/player.json").exists());
+}
+
 /// QualMan's sample program. A frame arrives every 50 ms, so that a late one does not decide the test.
 #[test]
 fn the_c_sample_reserves_memory_network_and_cpu() {

@@ -22,7 +22,9 @@ use qfabric_broker::{Limits, Partition, Supervisor};
 use qfabric_control::utility::Tables;
 use qfabric_types::api::{Application, ApplicationScope, HostStatus, Problem};
 use qfabric_types::ring::{Grant, JobEvent};
-use qfabric_types::{AppId, Contract, Instant, JobRecord, JobSource, Nanos, Owner, Sample, Share, ThreadId};
+use qfabric_types::{
+    AppId, Contract, Instant, JobRecord, JobSource, MechanismName, Nanos, Owner, Sample, Share, ThreadId,
+};
 
 pub(crate) use abilities::FEEDBACK;
 
@@ -336,9 +338,15 @@ impl Host {
     /// Refuses a contract that the mechanism in force cannot serve.
     fn check_abilities(&self, contract: &Contract) -> Result<(), Problem> {
         match abilities::lacking(&self.config.features, contract) {
-            Some(what) => Err(problem::incapable(&self.config.mechanism, what)),
+            Some(what) => Err(problem::incapable(&self.config.mechanism, what, &self.serving(contract))),
             None => Ok(()),
         }
+    }
+
+    /// The other mechanisms of this machine that can serve the contract.
+    fn serving(&self, contract: &Contract) -> Vec<MechanismName> {
+        let others = self.config.alternatives.iter().filter(|(name, _)| name.name() != self.config.mechanism);
+        others.filter(|(_, features)| abilities::lacking(features, contract).is_none()).map(|(name, _)| *name).collect()
     }
 
     fn change(&mut self, app: AppId, contract: Contract) -> Result<(), Problem> {

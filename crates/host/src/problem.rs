@@ -2,7 +2,7 @@
 
 use qfabric_control::guarantee::NoGuarantee;
 use qfabric_types::api::Problem;
-use qfabric_types::{AppId, InvalidContract, Owner, SERVICE, ThreadId};
+use qfabric_types::{AppId, InvalidContract, MechanismName, Owner, ThreadId};
 
 use crate::host::FEEDBACK;
 
@@ -49,17 +49,39 @@ pub(crate) fn not_permitted(owner: Owner) -> Problem {
     )
 }
 
-/// The contract needs an ability that another mechanism has.
-pub(crate) fn incapable(mechanism: &str, what: &str) -> Problem {
+/// The contract needs an ability that this mechanism lacks. `serving`: the mechanisms of this machine that can serve the
+/// contract.
+pub(crate) fn incapable(mechanism: &str, what: &str, serving: &[MechanismName]) -> Problem {
     let message = format!("the mechanism {mechanism} cannot give {what}");
-    let next_step = match what {
-        FEEDBACK => {
-            "ask for a fixed service (--service TIME with --period TIME, or --fixed CPUS), or use another mechanism"
-        }
-        SERVICE => {
-            "use --mechanism ext (kernel 6.19 or newer; see `qfabric doctor`) or --mechanism dispatcher, or omit the option"
-        }
-        _ => "use --mechanism ext (kernel 6.19 or newer; see `qfabric doctor`), or omit the option",
+    let other = match serving {
+        [] => None,
+        names => Some(names.iter().map(|name| format!("--mechanism {name}")).collect::<Vec<_>>().join(" or ")),
+    };
+    let remedy = match what {
+        FEEDBACK => "ask for a fixed service (--service TIME with --period TIME, or --fixed CPUS)",
+        _ => "omit the option",
+    };
+    let next_step = match other {
+        Some(other) => format!("use {other}, or {remedy}"),
+        None => format!("{remedy}; no other mechanism of this machine can give it (see `qfabric doctor`)"),
     };
     Problem::new("unavailable", message, next_step)
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_types::SERVICE;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_ability_names_the_mechanisms_that_serve_the_contract_and_no_others() {
+        let next = |what, serving: &[MechanismName]| incapable("deadline", what, serving).next_step;
+        assert_eq!(next("a window", &[MechanismName::Ext]), "use --mechanism ext, or omit the option");
+        let both = next(SERVICE, &[MechanismName::Ext, MechanismName::Dispatcher]);
+        assert_eq!(both, "use --mechanism ext or --mechanism dispatcher, or omit the option");
+        let none = next("a window", &[]);
+        assert!(none.starts_with("omit the option; no other mechanism") && !none.contains("--mechanism"), "{none}");
+        assert!(next(FEEDBACK, &[]).contains("--service TIME"));
+    }
 }

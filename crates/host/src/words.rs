@@ -5,7 +5,8 @@ use qfabric_types::api::timeline::EndedJob;
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
-    AppId, Contract, Instant, MechanismFeatures, Nanos, Owner, Reservation, Sample, Setting, Share, ThreadId,
+    AppId, Contract, Instant, MechanismFeatures, MechanismName, Nanos, Owner, Reservation, Sample, Setting, Share,
+    ThreadId,
 };
 
 /// The configuration of a host.
@@ -24,6 +25,8 @@ pub struct HostConfig {
     pub mechanism: String,
     /// What the mechanism supports beyond one budget per thread.
     pub features: MechanismFeatures,
+    /// The mechanisms that this machine could use instead, which refusals suggest. Found once, when the service starts.
+    pub alternatives: Vec<(MechanismName, MechanismFeatures)>,
     /// The capacity of each CPU, if servers are bound to CPUs.
     pub cpu_capacity: Share,
     /// The reservation of the service's own server, if servers are bound to CPUs.
@@ -41,6 +44,7 @@ impl Default for HostConfig {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mechanism: "none".to_owned(),
             features: MechanismFeatures::default(),
+            alternatives: Vec::new(),
             cpu_capacity: Limits::default().capacity,
             own: None,
             best_effort: None,

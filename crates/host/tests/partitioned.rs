@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use qfabric_host::{HostConfig, HostEvent, Input, Limits};
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::{
-    AppId, Class, Contract, ControlPlace, JobSource, MechanismFeatures, Nanos, Owner, Reclaiming, Reservation, Setting,
-    Share, ThreadId, Window,
+    AppId, Class, Contract, ControlPlace, DispatchRules, JobSource, MechanismFeatures, MechanismName, Nanos, Owner,
+    Reclaiming, Reservation, Setting, Share, ThreadId, Window,
 };
 
 const EACH: u32 = 90;
@@ -47,6 +47,13 @@ fn fixed(service_ms: u64, period_ms: u64, window: Option<&str>) -> Contract {
     Contract { window, ..Contract::fixed("player", ms(period_ms), ms(service_ms)) }
 }
 
+/// The mechanisms of a machine with a recent kernel, beside deadline.
+fn others() -> Vec<(MechanismName, MechanismFeatures)> {
+    let ext = MechanismFeatures { terms: true, all_reclaiming: true, ..MechanismFeatures::default() };
+    let dispatcher = MechanismFeatures { slots: Some(DispatchRules::default()), ..MechanismFeatures::default() };
+    vec![(MechanismName::Ext, ext), (MechanismName::Dispatcher, dispatcher)]
+}
+
 fn program(bench: &mut Bench, contract: &Contract, threads: &[i32]) -> Result<AppId, Problem> {
     bench.join(contract, ApplicationScope::Program, threads)
 }
@@ -57,7 +64,8 @@ fn last(bench: &Bench, thread: i32) -> Setting {
 
 #[test]
 fn soft_and_iris_are_refused_if_the_mechanism_has_only_hard_and_grub() {
-    let config = HostConfig { features: MechanismFeatures::default(), mechanism: "deadline".to_owned(), ..config() };
+    let (features, alternatives) = (MechanismFeatures::default(), others());
+    let config = HostConfig { features, alternatives, mechanism: "deadline".to_owned(), ..config() };
     let mut bench = Bench::with_config(config);
     for (kind, named) in [(Reclaiming::Soft, "cannot give soft"), (Reclaiming::Iris, "cannot give IRIS")] {
         let asked = Contract::new("player", ms(40)).reclaimed_as(kind);
@@ -105,13 +113,21 @@ fn a_kept_share_has_its_place_on_one_cpu() {
 }
 
 #[test]
-fn a_missing_ability_of_the_mechanism_is_refused_with_an_alternative() {
-    let mut bench = Bench::with_config(HostConfig { mechanism: "deadline".to_owned(), ..HostConfig::default() });
-    let refused = program(&mut bench, &fixed(10, 40, Some("1/5")), &[1]).unwrap_err();
-    assert_eq!(refused.code, "unavailable");
-    assert!(refused.message.contains("deadline cannot give a window"), "{}", refused.message);
-    assert!(refused.next_step.contains("--mechanism ext"), "{}", refused.next_step);
-    assert!(bench.settings.is_empty());
+fn a_missing_ability_is_refused_with_the_alternatives_that_this_machine_has_for_it() {
+    let windowed = fixed(10, 40, Some("1/5"));
+    for (alternatives, contract, next) in [
+        (others(), &windowed, "use --mechanism ext, or omit"),
+        (others(), &fixed(10, 40, None), "use --mechanism ext or --mechanism dispatcher, or omit"),
+        (others().split_off(1), &windowed, "omit the option; no other mechanism"),
+        (Vec::new(), &windowed, "omit the option; no other mechanism"),
+    ] {
+        let config = HostConfig { mechanism: "deadline".to_owned(), alternatives, ..HostConfig::default() };
+        let mut bench = Bench::with_config(config);
+        let refused = program(&mut bench, contract, &[1]).unwrap_err();
+        assert!(refused.code == "unavailable" && refused.message.contains("deadline cannot give a "), "{refused:?}");
+        assert!(refused.next_step.contains(next), "{}", refused.next_step);
+        assert!(bench.settings.is_empty());
+    }
 }
 
 #[test]

@@ -80,4 +80,4 @@ pub mod watch;
 
 pub use deadline::Deadline;
 pub use dispatcher::DispatcherMechanism;
-pub use mechanism::{ApplyError, Mechanism, RaiseTarget};
+pub use mechanism::{ApplyError, Mechanism, RaiseTarget, alternatives};

@@ -5,9 +5,12 @@
 use std::os::fd::OwnedFd;
 
 use qfabric_types::api::{DispatchTableStatus, Problem};
-use qfabric_types::{Instant, MechanismFeatures, ServerCounts, Setting, Share, ThreadId};
+use qfabric_types::{DispatchRules, Instant, MechanismFeatures, MechanismName, ServerCounts, Setting, Share, ThreadId};
+use rustix::thread::CapabilitySet;
 
 use crate::cpus::CpuList;
+use crate::ext::{self, Ext};
+use crate::{capability, capacity, dispatcher};
 
 /// Applies settings to threads of this host.
 pub trait Mechanism {
@@ -111,6 +114,25 @@ pub trait Mechanism {
 
     /// Puts every thread back. Returns the errors of those that could not be put back; ended threads are not an error.
     fn restore_all(&mut self) -> Vec<ApplyError>;
+}
+
+/// The mechanisms other than the one in force that this machine and this process can use, with their features.
+/// `rules`: those of the dispatcher. Probes the kernel; call it at the start, before any admission.
+pub fn alternatives(in_force: &str, rules: DispatchRules) -> Vec<(MechanismName, MechanismFeatures)> {
+    let may_load = || capability::held(CapabilitySet::BPF) && capability::held(CapabilitySet::PERFMON);
+    let is_usable = |name: MechanismName| match name {
+        MechanismName::Ext => Ext::supported().is_ok() && may_load(),
+        MechanismName::Dispatcher => dispatcher::supported().is_ok(),
+        MechanismName::Deadline => capacity::probe().is_ok_and(|free| free > Share::ZERO),
+        MechanismName::Auto => false,
+    };
+    let features = |name: MechanismName| match name {
+        MechanismName::Ext => ext::features(Vec::new()),
+        MechanismName::Dispatcher => MechanismFeatures { slots: Some(rules), ..MechanismFeatures::default() },
+        MechanismName::Deadline | MechanismName::Auto => MechanismFeatures::default(),
+    };
+    let others = MechanismName::ALL.into_iter().filter(|name| name.name() != in_force);
+    others.filter(|name| is_usable(*name)).map(|name| (name, features(name))).collect()
 }
 
 /// A server, as named by handlers in the kernel.

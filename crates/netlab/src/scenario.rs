@@ -1,4 +1,4 @@
-//! The test cases 5.1 to 5.6 of RFC 8867 («Test Cases for Evaluating Congestion Control for Interactive Real-Time
+//! The test cases 5.1 to 5.8 of RFC 8867 («Test Cases for Evaluating Congestion Control for Interactive Real-Time
 //! Media», 2021), as links. The flows of each case are the user's commands; [`Scenario::flows`] says which.
 //!
 //! Common to all cases: one-way propagation delay 50 ms, jitter of at most 30 ms from end to end, drop-tail queue of
@@ -29,19 +29,25 @@ pub enum Scenario {
     RoundTripFairness,
     /// 5.6 Media flow competing with a long TCP flow.
     LongTcp,
+    /// 5.7 Media flows competing with short TCP flows.
+    ShortTcp,
+    /// 5.8 Media pause and resume.
+    PauseAndResume,
 }
 
 /// Seconds and capacity in kbit/s.
 type Pattern = &'static [(u64, u64)];
 
 impl Scenario {
-    pub const ALL: [Scenario; 6] = [
+    pub const ALL: [Scenario; 8] = [
         Scenario::VariableCapacity,
         Scenario::VariableCapacityManyFlows,
         Scenario::CongestedFeedback,
         Scenario::CompetingFlows,
         Scenario::RoundTripFairness,
         Scenario::LongTcp,
+        Scenario::ShortTcp,
+        Scenario::PauseAndResume,
     ];
 
     pub fn name(self) -> &'static str {
@@ -52,6 +58,8 @@ impl Scenario {
             Scenario::CompetingFlows => "rfc8867-5.4",
             Scenario::RoundTripFairness => "rfc8867-5.5",
             Scenario::LongTcp => "rfc8867-5.6",
+            Scenario::ShortTcp => "rfc8867-5.7",
+            Scenario::PauseAndResume => "rfc8867-5.8",
         }
     }
 
@@ -64,6 +72,11 @@ impl Scenario {
             Scenario::CompetingFlows => "three media flows up, which start at 0, 20 and 40 s",
             Scenario::RoundTripFairness => "five media flows up, one to each address of $QFABRIC_LAB_PEERS, 10 s apart",
             Scenario::LongTcp => "one media flow and one long TCP flow up",
+            Scenario::ShortTcp => {
+                "two media flows up, and ten series of TCP downloads of 100 kB to 1 MB (uniform) with pauses of 10 s on \
+                 average (exponential); two begin with a download, eight with a pause"
+            }
+            Scenario::PauseAndResume => "three media flows up, the first of which pauses from 40 s to 60 s",
         }
     }
 
@@ -72,8 +85,8 @@ impl Scenario {
         Nanos::from_millis(match self {
             Scenario::VariableCapacity | Scenario::CongestedFeedback => 100_000,
             Scenario::VariableCapacityManyFlows => 125_000,
-            Scenario::CompetingFlows | Scenario::LongTcp => 120_000,
-            Scenario::RoundTripFairness => 300_000,
+            Scenario::CompetingFlows | Scenario::LongTcp | Scenario::PauseAndResume => 120_000,
+            Scenario::RoundTripFairness | Scenario::ShortTcp => 300_000,
         })
     }
 
@@ -87,9 +100,9 @@ impl Scenario {
             Scenario::CongestedFeedback => {
                 (&[(0, 2_000), (20, 1_000), (40, 500), (60, 2_000)], &[(0, 2_000), (35, 800), (70, 2_000)])
             }
-            Scenario::CompetingFlows => (&[(0, 3_500)], &[(0, 3_500)]),
+            Scenario::CompetingFlows | Scenario::PauseAndResume => (&[(0, 3_500)], &[(0, 3_500)]),
             Scenario::RoundTripFairness => (&[(0, 4_000)], &[(0, 4_000)]),
-            Scenario::LongTcp => (&[(0, 2_000)], &[(0, 2_000)]),
+            Scenario::LongTcp | Scenario::ShortTcp => (&[(0, 2_000)], &[(0, 2_000)]),
         }
     }
 
@@ -140,7 +153,7 @@ impl FromStr for Scenario {
         let known = Scenario::ALL.into_iter().find(|scenario| scenario.name() == text);
         known.ok_or_else(|| InvalidQuantity {
             text: text.chars().take(40).collect(),
-            expected: "a test case of RFC 8867: rfc8867-5.1 to rfc8867-5.6",
+            expected: "a test case of RFC 8867: rfc8867-5.1 to rfc8867-5.8",
         })
     }
 }

@@ -31,13 +31,13 @@ impl Partners {
         Some(partners)
     }
 
-    fn start(&mut self, host: usize) {
+    pub(crate) fn start(&mut self, host: usize) {
         // Contracts of other hosts count against user 65534.
         let limits = format!("[limits]\ncapacity = {CAPACITY}\n[limits.users]\n65534 = {}", self.1);
         self.0.start(host, &format!("contracts = true\n{limits}\n[memory]\nglobal_reserve = '64M'"));
     }
 
-    fn meet(&self, hosts: usize) {
+    pub(crate) fn meet(&self, hosts: usize) {
         let takes_part = |host: &Host| {
             let groups = host.run(&["group", "ls", "--json"]).json();
             let found = groups.as_array().unwrap().iter().find(|group| group["name"] == "contracts").cloned();
@@ -213,8 +213,8 @@ fn after_a_crash_nothing_stays_reserved() {
 }
 
 /// A request whose answer nobody reads; ended when dropped.
-fn begin(host: &Host, parts: &[Value]) -> UnixStream {
-    let body = json!({"parts": parts}).to_string();
+pub(crate) fn begin(host: &Host, request: &Value) -> UnixStream {
+    let body = request.to_string();
     let mut socket = UnixStream::connect(host.socket()).unwrap();
     let headers = format!("Host: localhost\r\nContent-Length: {}", body.len());
     socket.write_all(format!("POST /v1/contracts HTTP/1.1\r\n{headers}\r\n\r\n{body}").as_bytes()).unwrap();
@@ -224,7 +224,7 @@ fn begin(host: &Host, parts: &[Value]) -> UnixStream {
 #[test]
 fn a_hold_ends_when_a_host_is_killed_before_the_commitment() {
     let Some(mut partners) = Partners::new(3) else { return };
-    let all = [part(0, 0.3, 0.3), part(1, 0.3, 0.3), part(2, 0.3, 0.3)];
+    let all = json!({"parts": [part(0, 0.3, 0.3), part(1, 0.3, 0.3), part(2, 0.3, 0.3)]});
     let is_held = |host: &Host| parts(host).first().is_some_and(|part| part["in_force"] == json!(false));
     // The third host does not answer, so nothing is committed.
     partners.0[2].signal("STOP");

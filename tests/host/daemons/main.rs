@@ -28,6 +28,7 @@ mod reload;
 mod roles;
 mod slow;
 mod starved;
+mod steps;
 mod stranger;
 mod stream_files;
 mod talk;

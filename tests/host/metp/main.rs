@@ -67,6 +67,65 @@ fn a_reserved_rate_is_granted_and_given_back() {
 }
 
 #[test]
+fn a_sender_with_a_joint_contract_has_cpu_memory_and_rate_of_both_hosts_while_it_sends() {
+    let Some(site) = Site::new() else { return };
+    let _alone = qfabric_linux::testing::live_lock();
+    let (daemons, receiver) = (site.partners(), site.receive("wall", &["--json"]));
+    let promised = || daemons.each_ref().map(|daemon| daemon.promises(&site));
+    let is_held = |looks: &mut Vec<String>| {
+        let (all, covers) = (promised(), daemons[0].covers_sender(&site));
+        looks.push(format!("{all:?} {covers}"));
+        covers && matches!(all, [(c1, m1, 1, 1), (c2, m2, 0, 1)] if c1.min(c2).min(m1).min(m2) > 0.0)
+    };
+    let words = ["video.264", "--joint", "--mode", "reliable", "--json"];
+    let (sent, seen) = thread::scope(|scope| {
+        let sending = scope.spawn(|| daemons[0].send_with(&site, &receiver, "joint.toml", &words));
+        let mut looks = Vec::new();
+        while !sending.is_finished() && !is_held(&mut looks) {}
+        let seen = !sending.is_finished();
+        (sending.join().unwrap(), (seen, looks))
+    });
+    assert!(sent.status.success() && seen.0, "{:?}; {}", seen.1, site::said(&sent));
+    assert!(site::said(&sent).contains("contract cam:"), "{}", site::said(&sent));
+    assert!(receiver.end().status.success());
+    while promised() != [(0.0, 0.0, 0, 0); 2] {
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The receiver's link has too little: nothing is sent, and nothing is held.
+    daemons[1].narrow(&site);
+    let receiver = site.receive("wall", &[]);
+    let refused = daemons[0].send_with(&site, &receiver, "joint.toml", &["video.264", "--joint"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", site::said(&refused));
+    assert!(
+        ["wall", "network eth0"].iter().all(|part| site::said(&refused).contains(part)),
+        "{}",
+        site::said(&refused)
+    );
+    assert_eq!(promised(), [(0.0, 0.0, 0, 0); 2]);
+}
+
+#[test]
+fn the_packets_of_a_reserved_stream_carry_the_code_point_that_was_asked_for() {
+    let Some(site) = Site::new() else { return };
+    let _alone = qfabric_linux::testing::live_lock();
+    let daemon = site.daemon();
+    for (options, expected) in [(&["--json", "--dscp", "46"][..], 46), (&["--json"], 0)] {
+        let receiver = site.receive("wall", &["--json"]);
+        let packets = site.watch_receiver();
+        let sent = daemon.send(&site, &receiver, "video.264", options);
+        assert!(sent.status.success() && site::said(&sent).contains("are reserved"), "{}", site::said(&sent));
+        assert!(receiver.end().status.success());
+        let seen = packets.end();
+        assert!(
+            seen.values().sum::<usize>() > 100 && seen.keys().all(|dscp| *dscp == expected),
+            "{expected}: {seen:?}"
+        );
+    }
+    let refused = daemon.send_with(&site, &site.receive("wall", &[]), "stream.toml", &["video.264", "--dscp", "64"]);
+    assert!(refused.status.code() == Some(2) && site::said(&refused).contains("0..=63"), "{}", site::said(&refused));
+}
+
+#[test]
 fn an_ordinary_user_reserves_the_rate_of_a_connection_on_an_open_link() {
     let Some(site) = Site::new() else { return };
     let _alone = qfabric_linux::testing::live_lock();

@@ -1,16 +1,23 @@
 //! Two hosts with certificates, a contract and videos.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use qfabric_types::{DelayProfile, Nanos};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto, recv, socket};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::system::uname;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -19,6 +26,8 @@ use crate::lan::Lan;
 /// The service may be opened by `cam` only.
 const ACCESS: &str =
     "hosts = ['cam', 'wall', 'guest']\n[[rule]]\nchannels = ['metp']\nhosts = ['cam']\nrights = ['connect']\n";
+/// A rule by which the daemons make contracts with each other.
+const OPEN: &str = "[[rule]]\nchannels = ['*']\nhosts = ['*']\nrights = ['create', 'join', 'send']\n";
 const CONTRACT: &str = "
     name = 'film'
     delay = '250ms'
@@ -41,6 +50,19 @@ const RECEIVER: usize = 1;
 pub(crate) struct Site {
     lan: Lan,
     folder: TempDir,
+}
+
+/// Counts the packets of the sender that reach the receiver's host, by code point.
+pub(crate) struct Watch {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<BTreeMap<u8, usize>>,
+}
+
+impl Watch {
+    pub(crate) fn end(self) -> BTreeMap<u8, usize> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
 }
 
 /// A `recv` that listens.
@@ -96,6 +118,23 @@ impl Daemon {
     pub(crate) fn link(&self, site: &Site) -> Value {
         let shown = json(&self.command(site, &["net", "show", "eth0", "--json"]).stdout);
         if shown["streams"].is_array() { shown } else { shown["interfaces"][0].clone() }
+    }
+
+    /// What the daemon has promised: CPU time, memory and the number of streams; and its parts of joint contracts in force.
+    pub(crate) fn promises(&self, site: &Site) -> (f64, f64, usize, usize) {
+        let status = json(&self.command(site, &["status", "--json"]).stdout);
+        let in_force =
+            status["joint"].as_array().map_or(0, |all| all.iter().filter(|part| part["in_force"] == true).count());
+        let memory = status["memory"]["promised_bytes"].as_f64().unwrap();
+        let streams = self.link(site)["streams"].as_array().map_or(0, Vec::len);
+        (status["guaranteed"].as_f64().unwrap(), memory, streams, in_force)
+    }
+
+    /// Whether the sender runs under a contract of its own.
+    pub(crate) fn covers_sender(&self, site: &Site) -> bool {
+        let status = json(&self.command(site, &["status", "--json"]).stdout);
+        let all = status["applications"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|found| found["contract"]["name"] == "metp-send" && found["guaranteed"].as_f64() > Some(0.0))
     }
 
     /// From now on the link carries less than the contract asks for.
@@ -178,15 +217,49 @@ impl Site {
     }
 
     pub(crate) fn daemon(&self) -> Daemon {
-        let (folder, config) = (self.file("daemon"), self.file("daemon.toml"));
+        self.start_daemon(SENDER, "daemon", "")
+    }
+
+    /// Daemons of the sender and of the receiver that make contracts with each other, and `joint.toml`, a contract over CPU,
+    /// memory and bandwidth of both.
+    pub(crate) fn partners(&self) -> [Daemon; 2] {
+        let joint = CONTRACT.replace("[local]", "[network]\ntransport = 'metp'\n[local]\nmemory = '1MiB'");
+        fs::write(self.file("joint.toml"), joint).unwrap();
+        let addresses = [SENDER, RECEIVER].map(|host| format!("{}:7700", self.lan.address(host)));
+        let daemons = [(SENDER, "cam"), (RECEIVER, "wall")].map(|(host, name)| {
+            fs::write(self.file(name).join("access.toml"), ACCESS.to_owned() + OPEN).unwrap();
+            let (tls, listen) = (self.file(name), &addresses[host]);
+            let channels = format!(
+                "[channels]\nenabled = true\ncontracts = true\nhost = '{name}'\nrealm = 'studio'\ntls = '{}'\n\
+                 listen = ['{listen}']\nconnect = {addresses:?}\n[memory]\nglobal_reserve = '64M'\n\
+                 [limits]\ncapacity = 0.8\n[limits.users]\n65534 = 0.8\n",
+                tls.display()
+            );
+            self.start_daemon(host, &format!("daemon-{name}"), &channels)
+        });
+        let members = |daemon: &Daemon| {
+            let groups = daemon.command(self, &["group", "ls", "--json"]).stdout;
+            let groups = serde_json::from_slice::<Value>(&groups).unwrap_or_default();
+            let found =
+                groups.as_array().and_then(|all| all.iter().find(|group| group["name"] == "contracts").cloned());
+            found.and_then(|group| group["members"].as_array().map(Vec::len)).unwrap_or(0)
+        };
+        while !daemons.iter().all(|daemon| members(daemon) == 2) {
+            thread::sleep(Duration::from_millis(50));
+        }
+        daemons
+    }
+
+    fn start_daemon(&self, host: usize, name: &str, more: &str) -> Daemon {
+        let (folder, config) = (self.file(name), self.file(&format!("{name}.toml")));
         fs::create_dir(&folder).unwrap();
-        fs::write(&config, "[control]\nbudget = '0s'\n").unwrap();
+        fs::write(&config, format!("[control]\nbudget = '0s'\n{more}")).unwrap();
         let words = ["daemon", "--config", config.to_str().unwrap(), "--directory", folder.to_str().unwrap()];
-        let mut command = self.command(SENDER, &words);
+        let mut command = self.command(host, &words);
         let running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let daemon = Daemon { running, socket: folder.join("qfabric.sock") };
         while !daemon.command(self, &["net", "link", "add", "eth0", "--rate", "100M"]).status.success() {
-            thread::sleep(std::time::Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
         daemon
     }
@@ -222,6 +295,29 @@ impl Site {
         let mut command = self.command(host, words);
         command.args(["--tls", name, "--host", name]);
         command
+    }
+
+    pub(crate) fn watch_receiver(&self) -> Watch {
+        let (namespace, ended) = (self.lan.namespace(RECEIVER), Arc::new(AtomicBool::new(false)));
+        let (over, (ready, is_ready)) = (ended.clone(), std::sync::mpsc::channel());
+        let watch = move || {
+            let network = fs::File::open(format!("/run/netns/{namespace}")).unwrap();
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            // Gets a copy of each UDP packet for this host, with its IP header.
+            let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).unwrap();
+            set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100))).unwrap();
+            ready.send(()).unwrap();
+            let (mut counts, mut packet) = (BTreeMap::new(), [0; 2_048]);
+            while !over.load(Ordering::Relaxed) {
+                if recv(&socket, &mut packet, RecvFlags::empty()).is_ok() {
+                    *counts.entry(packet[1] >> 2).or_insert(0) += 1;
+                }
+            }
+            counts
+        };
+        let thread = thread::spawn(watch);
+        is_ready.recv().unwrap();
+        Watch { ended, thread }
     }
 
     pub(crate) fn receive(&self, name: &str, more: &[&str]) -> Receiver {

@@ -45,11 +45,14 @@ __all__ = [
     "consent",
     "consents",
     "contracts",
+    "find_profile",
     "forget_consent",
     "give_back",
     "limits",
+    "profile_name",
     "set_limits",
     "status",
+    "store_profile",
     "suggest",
     "__version__",
 ]
@@ -204,6 +207,28 @@ def suggest(costs_ns, period_ms, *, hints=(), **contract):
     can keep the promise of the class.
     """
     return _json.loads(_qfabric.suggest_json(list(costs_ns), period_ms, hints=list(hints), **contract))
+
+
+def profile_name(program, **parameters):
+    """The name of a profile: a program and the parameters on which its computation times depend, such as size and fps."""
+    return ",".join([program, *(f"{name}={value}" for name, value in sorted(parameters.items()))])
+
+
+def find_profile(program, **parameters):
+    """The costs (ns) and hints of the stored profile of this program with these parameters, on this processor and kernel.
+
+    None if there is none: probe the program then (`Cpu.probe_on`), and call `store_profile`. The result is an argument of
+    `Session(profile=…)`. `qfabric probe` stores profiles, too.
+    """
+    return _qfabric.find_profile(profile_name(program, **parameters))
+
+
+def store_profile(costs_ns, program, *, hints=(), **parameters):
+    """Stores the computation times of a program with these parameters, for this processor and kernel; returns the file.
+
+    `costs_ns` are the times of at least one job, such as `Probe.costs_ns`. Replaces an earlier profile with this key.
+    """
+    return _qfabric.store_profile(profile_name(program, **parameters), list(costs_ns), list(hints))
 
 
 def limits(socket=None):

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use qfabric_realm::{Access, host_of};
 use qfabric_types::channel::Name;
-use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime};
+use quinn::{Connection, Endpoint, EndpointConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use super::rate::Governor;
-use super::{Authenticated, config, failure};
+use super::{Authenticated, config, failure, marking};
 use crate::Error;
 use crate::hello::{Answer, Hello, MOST_BYTES, decode, encode};
 use crate::options::Secured;
@@ -55,7 +55,8 @@ async fn authenticate(
     let config = config::client(secured, &governor)?;
     let socket = config::socket(local.unwrap_or_else(|| route_to(peer)))?;
     let io = || Error::io("cannot use the socket");
-    let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime)).map_err(io())?;
+    let runtime = marking::runtime(secured.options.dscp);
+    let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime).map_err(io())?;
     let bad = |error: quinn::ConnectError| Error::Address { text: peer.to_string(), why: error.to_string() };
     let connecting = endpoint.connect_with(config, peer, NAME).map_err(bad)?;
     let connection =

@@ -144,17 +144,10 @@ impl Asked {
     }
 
     fn request(&self, here: &Name, args: &Args) -> Result<JointRequest, Failure> {
-        let part = |(host, minimum, wanted): &(Host, Resources, Resources)| {
-            let (minimum, host) = ((!args.whole).then(|| minimum.clone()), name(host, here));
-            let of_host = args.applications.iter().find(|application| application.host == host);
-            let application = of_host.map(|application| application.name.clone());
-            JointPart { host, wanted: wanted.clone(), minimum, application }
-        };
-        let parts: Vec<JointPart> = self.amounts.iter().filter(|(.., wanted)| !wanted.is_zero()).map(part).collect();
-        if parts.is_empty() {
-            return Err(Failure::usage(
-                "the stream needs no resource\ntry: give [local] a computation time, or memory",
-            ));
+        let mut parts = parts(&self.amounts, here, args.whole)?;
+        for part in &mut parts {
+            let of_host = args.applications.iter().find(|application| application.host == part.host);
+            part.application = of_host.map(|application| application.name.clone());
         }
         let is_part = |application: &&Application| parts.iter().any(|part| part.host == application.host);
         if let Some(other) = args.applications.iter().find(|application| !is_part(application)) {
@@ -209,6 +202,31 @@ impl Asked {
         let dropped = (dropped > 0.0).then(|| format!("{} of the bytes dropped", measure(100.0 * dropped, "%")));
         let all: Vec<String> = [frames, samples, dropped].into_iter().flatten().collect();
         Some(format!("the amounts are enough for {}", all.join(", ")))
+    }
+}
+
+/// A request for the amounts of the best quality, or nothing. The contract ends with this process.
+#[cfg(feature = "metp")]
+pub(crate) fn leased_request(stream: &Stream, here: &Name) -> Result<JointRequest, Failure> {
+    let amounts = qfabric_translate::resources_by_level(stream, &read_profiles(stream)?);
+    let amounts = amounts.map_err(|error| invalid(&error.problem()))?;
+    let request = JointRequest::new(parts(&amounts, here, true)?);
+    let request = request.map_err(|error| invalid(&error.problem()))?;
+    Ok(request.with_lease(std::process::id() as i32))
+}
+
+/// The parts of the hosts of which the stream needs anything. `is_whole`: no less than the wanted amounts.
+fn parts(amounts: &[(Host, Resources, Resources)], here: &Name, is_whole: bool) -> Result<Vec<JointPart>, Failure> {
+    let part = |(host, minimum, wanted): &(Host, Resources, Resources)| JointPart {
+        host: name(host, here),
+        wanted: wanted.clone(),
+        minimum: (!is_whole).then(|| minimum.clone()),
+        application: None,
+    };
+    let parts: Vec<JointPart> = amounts.iter().filter(|(.., wanted)| !wanted.is_zero()).map(part).collect();
+    match parts.is_empty() {
+        true => Err(Failure::usage("the stream needs no resource\ntry: give [local] a computation time, or memory")),
+        false => Ok(parts),
     }
 }
 

@@ -7,6 +7,8 @@ mod list;
 mod upgrade;
 
 #[cfg(feature = "metp")]
+pub(crate) use apply::leased_request;
+#[cfg(feature = "metp")]
 pub(crate) use explain::{invalid, read_profiles, read_stream};
 
 use clap::Subcommand;

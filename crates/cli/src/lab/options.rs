@@ -58,7 +58,7 @@ pub(crate) struct LinkOptions {
     /// Changes while the program runs, with lines such as: at 40s up rate 1M loss 2%
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     schedule: Option<PathBuf>,
-    /// Test case of RFC 8867: rfc8867-5.1 to rfc8867-5.6; other options change it
+    /// Test case of RFC 8867: rfc8867-5.1 to rfc8867-5.8; other options change it
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
     /// Additional one-way delays of several addresses of the peer, such as 0ms,15ms,40ms; see $QFABRIC_LAB_PEERS

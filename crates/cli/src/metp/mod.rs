@@ -3,6 +3,7 @@
 mod bench;
 mod frames;
 mod identity;
+mod joint;
 mod pace;
 mod rate;
 mod recv;

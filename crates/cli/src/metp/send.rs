@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 
 use super::frames::Frames;
 use super::identity::{EngineName, Identity};
+use super::joint::Joint;
 use super::pace::Pace;
 use super::rate::{self, Source, Terms, duration};
 use super::{failure, report};
@@ -74,6 +75,16 @@ pub(super) struct Args {
     /// Reserve nothing, even if a daemon runs
     #[arg(long, conflicts_with = "lab_rate")]
     best_effort: bool,
+    /// Reserve CPU, memory and bandwidth of the contract on both hosts together, or send nothing
+    ///
+    /// The amounts are those of qfabric contract explain at the best quality. This process runs with the CPU time and the
+    /// memory of its host and sends at the rate of its host. The contract's identity is printed: on the other host, qfabric
+    /// run --contract ID gives the receiver its part. The contract ends with this command.
+    #[arg(long, conflicts_with_all = ["lab_rate", "best_effort"])]
+    joint: bool,
+    /// Code point of all packets, for routers and access points, such as 46 (expedited forwarding)
+    #[arg(long, value_name = "0-63", value_parser = clap::value_parser!(u8).range(0..=i64::from(Options::MOST_DSCP)))]
+    dscp: Option<u8>,
     /// Send at this rate although nobody reserved it, such as 28M: only on links of a laboratory, because it takes the
     /// bandwidth of all other flows
     #[arg(long, value_name = "RATE")]
@@ -115,9 +126,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     let stop = interrupted()?;
     let tls = args.identity.tls()?;
     let mut frames = Frames::open(&args.file, terms.largest.get())?;
+    let joint = args.joint.then(|| Joint::begin(&stream, &args.daemon)).transpose()?;
     let expected = stream.peer.map(|peer| peer.host).filter(|host| tls.access.hosts.contains(host));
     let connection = open(args, tls, options(args, &terms), expected)?;
-    let source = source(args, &connection, &terms)?;
+    let source = match &joint {
+        Some(joint) => Source::Reservation(joint.grant_rate(&connection, &terms)?),
+        None => source(args, &connection, &terms)?,
+    };
+    if let Some(joint) = &joint {
+        eprintln!("{}", joint.text());
+    }
     say(&source, &connection, &terms, args);
     renew_profile(args, &connection, &terms, &source)?;
     let begun = Instant::now();
@@ -143,6 +161,7 @@ fn options(args: &Args, terms: &Terms) -> Options {
         largest_message: terms.largest,
         send_time: terms.deadline.map(duration),
         mtu: args.identity.mtu,
+        dscp: args.dscp,
         ..Options::default()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use qfabric_client::{Nanos, Profile, Profiles};
+
 use crate::harness::{Answer, qfabric};
 use crate::live::{Daemon, live, wait_until};
 
@@ -91,6 +93,12 @@ fn a_profile_gives_the_computation_time() {
     let text = "[video]\nframe_rate = 25\nframe_size = \"1kB\"\n[local]\nprofile = \"mpv\"";
     explain(folder.path(), text, &[]).expect(0, &["C = 4 ms, T = 40 ms", "0.1 CPU"]);
     explain(folder.path(), &text.replace("mpv", "vlc"), &[]).expect(2, &["vlc", "qfabric probe"]);
+    let stored = Profiles::at(&profiles, qfabric_client::platform());
+    let costs = vec![Nanos::from_millis(10)];
+    stored.store(&"vlc,size=640x480".parse().unwrap(), &Profile { costs, hints: Vec::new() }).unwrap();
+    explain(folder.path(), &text.replace("mpv", "vlc,size=640x480"), &[]).expect(0, &["C = 10 ms", "0.25 CPU"]);
+    let other = explain(folder.path(), &text.replace("mpv", "vlc"), &[]);
+    other.expect(2, &["no profile vlc for ", "vlc,size=640x480 on ", "qfabric probe"]);
 }
 
 /// A local stream: 0.25 CPU at 25 frames per second, 0.1 CPU at 10, and somewhat more than 16 MiB.

@@ -510,6 +510,8 @@ fn probe_stores_a_profile_that_run_starts_from() {
     assert!(json["jobs"].as_u64().unwrap() > 3 && json["mean_cost_ns"].as_u64().unwrap() > 0, "{json}");
     assert!(folder.path().join("qfabric/profiles/p.json").exists());
     Answer::of(&mut sh(folder.path(), "run --period 50ms --profile p --quiet", "true")).expect(0, &[]);
+    let other = Answer::of(&mut sh(folder.path(), "run --period 50ms --profile p,size=640x480 --quiet", "true"));
+    other.expect(2, &["no profile p,size=640x480", "stored are p on "]);
 }
 
 #[test]
@@ -650,6 +652,15 @@ fn a_daemon_with_the_named_setting_gives_a_pinned_program_its_slots() {
     Answer::of(&mut sh(folder.path(), &options, pinned)).expect(0, &["periods of 100 ms"]);
 }
 
+/// What a refusal suggests for a window, under this kernel and with these rights.
+fn other_for_windows() -> &'static str {
+    let others = qfabric_linux::alternatives("deadline", qfabric_types::DispatchRules::default());
+    match others.iter().any(|(name, _)| *name == qfabric_types::MechanismName::Ext) {
+        true => "use --mechanism ext",
+        false => "no other mechanism of this machine",
+    }
+}
+
 #[test]
 fn a_daemon_with_deadline_refuses_a_window_and_top_prints_json() {
     let Some(_lock) = live() else { return };
@@ -658,7 +669,7 @@ fn a_daemon_with_deadline_refuses_a_window_and_top_prints_json() {
     let socket = folder.path().join("qfabric").join("qfabric.sock");
     let windowed = format!("run --socket {} --period 40ms --service 10ms --window 1/5", socket.display());
     Answer::of(&mut sh(folder.path(), &windowed, "true"))
-        .expect(4, &["deadline cannot give a window", "--mechanism ext"]);
+        .expect(4, &["deadline cannot give a window", other_for_windows()]);
     let forced = format!("run --socket {} --mechanism ext --fps 25", socket.display());
     Answer::of(&mut sh(folder.path(), &forced, "true")).expect(4, &["ext is required, but the daemon uses deadline"]);
     let top = ["top", "--json", "--count", "2", "--every", "50ms", "--socket", socket.to_str().unwrap()];

@@ -99,7 +99,10 @@ fn greet(socket: &OwnedFd, path: &Path) -> Result<(Duplex, LeaseId, String), Cli
         }
         (Some(FromDaemon::Refused(refused)), _) => Err(lost(path, refused.why)),
         (None, _) if got.length == 0 => Err(lost(path, "the daemon closed the connection")),
-        _ => Err(lost(path, "the daemon answered something else; use a daemon of the same version")),
+        _ => Err(lost(
+            path,
+            &format!("the daemon's answer is not in version {VERSION}; install the same version of both"),
+        )),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,9 @@ use percent_encoding::percent_decode_str;
 use qfabric_linux::clock;
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::timeline::Timeline;
-use qfabric_types::api::{Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem};
+use qfabric_types::api::{
+    Application, ApplicationRequest, Claim, HostLimits, HostStatus, LIBRARY_AGENT, LimitsPatch, Problem, is_compatible,
+};
 use qfabric_types::{AppId, Contract};
 use serde::de::DeserializeOwned;
 
@@ -119,6 +121,7 @@ pub(crate) fn router(context: Context) -> Router {
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
         // After the layer: the time limit does not hold for them.
         .merge(contracts::routes::routes(joint))
+        .layer(middleware::from_fn(same_version))
         .layer(middleware::from_fn(only_text))
         .with_state(context)
 }
@@ -137,6 +140,18 @@ async fn only_text(request: Request, next: Next) -> Response {
     match percent_decode_str(request.uri().path()).decode_utf8() {
         Ok(_) => next.run(request).await,
         Err(_) => Refused(problem::no_such_path(request.uri().path())).into_response(),
+    }
+}
+
+/// Refuses the client library of another minor version, also one that was connected before the daemon was updated.
+/// `/v1/status` answers it: there the library reads the daemon's version.
+async fn same_version(request: Request, next: Next) -> Response {
+    let agent = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let version = agent.and_then(|agent| agent.strip_prefix(LIBRARY_AGENT));
+    let foreign = version.filter(|version| !is_compatible(version, env!("CARGO_PKG_VERSION")));
+    match foreign.filter(|_| request.uri().path() != "/v1/status") {
+        Some(theirs) => Refused(problem::other_version(theirs)).into_response(),
+        None => next.run(request).await,
     }
 }
 

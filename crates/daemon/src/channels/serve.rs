@@ -135,7 +135,7 @@ impl Fabric {
             VERSION => Duplex::create()
                 .map_err(|error| format!("the shared memory cannot be created: {error}; try again later")),
             _ => Err(format!(
-                "this daemon speaks version {VERSION} of channels.sock, you speak {version}; bring both up to date"
+                "this daemon speaks version {VERSION} of channels.sock, the client {version}; install the same version of both"
             )),
         };
         let file = match made {

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use qfabric_host::{Host, HostConfig};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
-use qfabric_linux::{ApplyError, memory, observe};
+use qfabric_linux::{ApplyError, alternatives, memory, observe};
 use qfabric_types::{Reservation, Share, ThreadId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -165,6 +165,7 @@ fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> Ho
         max_threads: config.limits.max_threads,
         mechanism: opened.mechanism.name().to_owned(),
         features: opened.mechanism.features(),
+        alternatives: alternatives(opened.mechanism.name(), config.mechanism.rules()),
         cpu_capacity: opened.cpu_capacity(),
         own,
         best_effort: opened.best_effort,

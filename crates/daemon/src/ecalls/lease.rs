@@ -336,7 +336,7 @@ fn welcome(socket: &Foreign, id: LeaseId, version: u8) {
         VERSION => send(socket, &FromDaemon::Welcome(id), &[]),
         other => {
             let why = format!(
-                "the client uses protocol version {other}, this daemon {VERSION}; install the same version of both"
+                "this daemon speaks version {VERSION} of ecalls.sock, the client {other}; install the same version of both"
             );
             send(socket, &FromDaemon::Refused(&why), &[]);
         }

@@ -345,7 +345,7 @@ impl Machine {
     pub fn examine() -> Machine {
         let system = rustix::system::uname();
         let kernel = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
-        let processor = processor().unwrap_or_default();
+        let processor = qfabric_client::platform().cpu;
         Machine {
             kernel,
             processor,
@@ -361,12 +361,6 @@ fn lends_too_much() -> Option<String> {
     use qfabric_linux::doctor::{self, State};
     let finding = doctor::reclaiming(Path::new(qfabric_linux::hrtick::DEBUGFS));
     (finding.state == State::Warn).then(|| format!("{}; {}", finding.reason, finding.fix.unwrap_or_default()))
-}
-
-fn processor() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 fn enforcement() -> String {

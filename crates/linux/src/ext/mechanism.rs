@@ -191,6 +191,19 @@ impl ExtMechanism {
     }
 }
 
+/// The features of the scheduler, with servers on these CPUs.
+pub(crate) fn features(cpus: Vec<u32>) -> MechanismFeatures {
+    MechanismFeatures {
+        terms: true,
+        rescues: true,
+        kernel_control: true,
+        all_reclaiming: true,
+        gives_back: false,
+        cpus,
+        slots: None,
+    }
+}
+
 impl Mechanism for ExtMechanism {
     fn name(&self) -> &'static str {
         MechanismName::Ext.name()
@@ -210,15 +223,7 @@ impl Mechanism for ExtMechanism {
     }
 
     fn features(&self) -> MechanismFeatures {
-        MechanismFeatures {
-            terms: true,
-            rescues: true,
-            kernel_control: true,
-            all_reclaiming: true,
-            gives_back: false,
-            cpus: self.cpus(),
-            slots: None,
-        }
+        features(self.cpus())
     }
 
     fn capacity(&self) -> Option<Share> {

@@ -28,5 +28,6 @@ mod support;
 
 pub use error::ExtError;
 pub use mechanism::ExtMechanism;
+pub(crate) use mechanism::features;
 pub use scheduler::{Ext, ExtConfig};
 pub use server::{Change, CpuStatistics, ServerId, ServerSpec, ServerStatistics};

@@ -40,6 +40,7 @@ mod memory_limits;
 pub mod net;
 mod shortage;
 pub mod timeline;
+mod version;
 pub mod web;
 
 pub use dispatch::DispatchTableStatus;
@@ -47,6 +48,7 @@ pub use lending::{Claim, Loan, NoClaim, Offer};
 pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
 pub use memory_limits::{HostMemoryLimits, MemoryLimitsPatch};
 pub use shortage::Shortage;
+pub use version::{LIBRARY_AGENT, is_compatible};
 
 use std::fmt;
 

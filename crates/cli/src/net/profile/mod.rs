@@ -120,11 +120,8 @@ pub(super) fn stored(host: &str, interface: &str) -> Result<DelayProfile, Failur
 /// The file of a profile. Its name has the host, the interface and the kernel, for which alone the delays hold.
 pub(crate) fn file(host: &str, interface: &str) -> Result<PathBuf, Failure> {
     let harmless = |c: char| if c.is_ascii_alphanumeric() || "-_.:".contains(c) { c } else { '_' };
-    profiles::file(&format!("net-{host}-{interface}-{}", kernel()).chars().map(harmless).collect::<String>())
-}
-
-fn kernel() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
+    let kernel = qfabric_client::platform().kernel;
+    profiles::delays(&format!("net-{host}-{interface}-{kernel}").chars().map(harmless).collect::<String>())
 }
 
 fn check(args: &Args) -> Result<(), Failure> {
@@ -195,7 +192,13 @@ impl Measurement<'_> {
             points.extend(self.at_rate(*rate, shortest)?);
         }
         let interface = self.interface.parse().map_err(Failure::usage)?;
-        Ok(DelayProfile { host: self.args.host.clone(), interface, kernel: kernel(), min_rtt: shortest, points })
+        Ok(DelayProfile {
+            host: self.args.host.clone(),
+            interface,
+            kernel: qfabric_client::platform().kernel,
+            min_rtt: shortest,
+            points,
+        })
     }
 
     /// The delays of all sizes under one rate. The stream ends in any case; with the process at the latest.
