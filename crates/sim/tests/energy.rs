@@ -263,6 +263,8 @@ fn the_scenarios_that_compare_techniques_have_the_whole_ladder() {
     let ladder = [
         "nothing",
         "default kernel policy",
+        "GRUB-PA, budgets as needed",
+        "GRUB-PA, static budgets",
         "clock alone",
         "doze alone",
         "bursts alone",
@@ -275,6 +277,22 @@ fn the_scenarios_that_compare_techniques_have_the_whole_ladder() {
         let report = report(scenario, &ipaq(), 0);
         let absent: Vec<_> = ladder.into_iter().filter(|policy| report.row(policy).is_none()).collect();
         assert!(absent.is_empty(), "{scenario} lacks {absent:?}");
+    }
+}
+
+/// What budgets that follow the demand are worth to the kernel's governor.
+#[test]
+fn static_budgets_keep_the_clock_of_grub_pa_above_that_of_budgets_as_needed() {
+    for (scenario, seed) in ["fig61", "fig69", "fig73"].into_iter().flat_map(|at| SEEDS.map(move |seed| (at, seed))) {
+        let report = report(scenario, &ipaq(), seed);
+        let row = |policy: &str| report.row(policy).unwrap();
+        let (fixed, needed) = (row("GRUB-PA, static budgets"), row("GRUB-PA, budgets as needed"));
+        assert!(needed.energy.ratio(fixed.energy) <= 1.0 + 1e-6, "{scenario}, seed {seed}: {needed:?} {fixed:?}");
+        let default = row("default kernel policy");
+        assert!(
+            (needed.energy.ratio(default.energy) - 1.0).abs() < 1e-6,
+            "{scenario}, seed {seed}: within its headroom"
+        );
     }
 }
 
