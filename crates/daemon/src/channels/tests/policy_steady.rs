@@ -100,8 +100,9 @@ impl<'a> Encoder<'a> {
 #[test]
 fn a_steady_shortage_causes_at_most_two_changes_of_level_or_contract_per_minute() {
     let (adapt, cpu, integrated) = ("adapt", "cpu", "integrated");
+    let mut is_calm = true;
     // CPUs that the wanted rate takes in the best quality: more than any contract, hardly more, and less.
-    for (kind, wanted) in [(adapt, 0.32), (adapt, 0.22), (cpu, 1.6), (cpu, 0.5), (integrated, 1.6), (integrated, 0.9)] {
+    for (kind, wanted) in [(adapt, 0.32), (adapt, 0.25), (cpu, 1.6), (cpu, 0.5), (integrated, 1.6), (integrated, 0.9)] {
         let host = Host::start(Vec::new());
         let mut policy = serde_json::json!({ "kind": kind, "channel": "video", "rate": WANTED });
         if kind != cpu {
@@ -110,8 +111,9 @@ fn a_steady_shortage_causes_at_most_two_changes_of_level_or_contract_per_minute(
         let mut encoder = Encoder::start(&host, policy);
         (0..1_200).for_each(|_| encoder.step(wanted / WANTED));
         let Encoder { quality, contract, changes, .. } = &encoder;
-        assert!(!changes.is_empty(), "{kind} {wanted}: the shortage causes changes");
         let busiest = encoder.busiest_minute();
-        assert!(busiest <= 2, "{kind} {wanted}: {busiest}; quality {quality}, contract {contract}; {changes:?}");
+        println!("{kind} {wanted}: {busiest}; quality {quality}, contract {contract}; {changes:?}");
+        is_calm &= !changes.is_empty() && busiest <= 2;
     }
+    assert!(is_calm, "each shortage causes changes, and at most two in a minute");
 }
