@@ -65,7 +65,7 @@ fn a_policy_hears_a_host_whose_clock_begins_again_a_day_earlier() {
 /// The time of the wall clock in the last line of a host's log, as a text that sorts by time.
 fn logged_time(host: &Host, name: &str) -> String {
     let words = ["policy", "start", "hold", "--channel", "video", "--rate", "1000", "--name", name];
-    host.run(&words).expect(0, &["hold"]);
+    host.run(&words).expect(0, &[name]);
     host.run(&["policy", "stop", name]).expect(0, &[]);
     let log = host.log();
     let line = log.lines().rfind(|line| line.contains("a policy was stopped")).unwrap();
