@@ -44,6 +44,7 @@ fn main() {
         .with_src(folder.join("src/energy.rs"))
         .with_src(folder.join("src/suggest.rs"))
         .with_src(folder.join("src/profiles.rs"))
+        .with_src(folder.join("src/ladder.rs"))
         .with_src(folder.join("src/limits.rs"))
         .with_src(folder.join("src/own.rs"))
         .with_src(folder.join("src/cpu.rs"))

@@ -10,6 +10,7 @@ mod ecalls;
 mod errors;
 mod held;
 mod joint;
+mod ladder;
 mod mem;
 mod metp;
 mod session;
@@ -85,6 +86,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::NativeSession>()?;
     module.add_class::<joint::NativeJoint>()?;
     module.add_class::<consent::NativeConsent>()?;
+    module.add_class::<ladder::NativeLadder>()?;
     module.add_class::<mem::NativeMem>()?;
     module.add_class::<mem::NativeAllocation>()?;
     module.add_class::<metp::NativeMetp>()?;

@@ -212,3 +212,32 @@ def test_a_job_can_be_skipped():
         assert seen == [0, 1, 2] and session.quality["jobs"] == 2
         session.skip()
         assert session.wait() == 4
+
+
+def test_a_ladder_lowers_the_quality_and_takes_it_back():
+    ladder = qfabric.Ladder({"quality": [80, 60, 40, 20], "size": [640, 320]}, wanted=20)
+    assert (ladder.rung, ladder.lowest, ladder.levels) == (0, 4, {"quality": 80, "size": 640})
+    assert not ladder.relieve(0) and ladder.on_rate(float("nan"), 0.5) is None
+    rates = [20, 12, 20, 20, 20, 20, 20, 20, 20]
+    steps = [(second, ladder.on_rate(rate, second)) for second, rate in enumerate(rates, 1)]
+    made = [(second, step.before, step.after, step.kind) for second, step in steps if step]
+    assert made == [(2, 0, 2, "too slow"), (8, 2, 1, "kept")]
+    assert steps[1][1].reason == "12.0/s of 20.0/s" and ladder.relieve(10)
+    step = ladder.move_to(99, 20)
+    assert step.is_lower and step.after == 4 and step.reason == "asked for"
+    assert ladder.levels == {"quality": 20, "size": 320} and ladder.move_to(4) is None
+
+
+@pytest.mark.parametrize(
+    "dimensions, terms, text",
+    [
+        ({}, {}, "0 dimensions"),
+        ({"quality": []}, {}, "quality has 0 levels"),
+        ({"quality": [2, 1]}, {"wanted": 0}, "the wanted rate is 0"),
+        ({"quality": [2, 1]}, {"kept_above": 0.5}, "kept_above is 0.5"),
+        ({"quality": [2, 1]}, {"calm_ms": -1}, "calm_ms is -1"),
+    ],
+)
+def test_a_ladder_of_invalid_values_is_refused(dimensions, terms, text):
+    with pytest.raises(ValueError, match=text):
+        qfabric.Ladder(dimensions, **{"wanted": 20, **terms})

@@ -20,6 +20,7 @@ pub mod ladder;
 pub mod law;
 pub mod model;
 pub mod predict;
+pub mod priority;
 pub mod reach;
 pub mod relief;
 pub mod replay;

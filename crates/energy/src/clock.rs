@@ -35,7 +35,14 @@ pub fn work_cost(cpu: &Cpu, level: usize, beside_w: f64) -> f64 {
 
 /// The level that Linux's governor schedutil aims at: 1.25 × utilization × highest frequency.
 pub fn governor_level(cpu: &Cpu, utilization: f64) -> usize {
-    slowest_level(cpu, 1.0 / (1.25 * utilization.max(1e-9)))
+    reserved_level(cpu, 0.0, utilization)
+}
+
+/// The level that schedutil aims at beside reservations of SCHED_DEADLINE (GRUB-PA): their bandwidth with the time of
+/// interrupts is the lower limit, without headroom. As in Linux 6.8 and later (`effective_cpu_util`,
+/// `sugov_effective_cpu_perf`).
+pub(crate) fn reserved_level(cpu: &Cpu, promised: f64, utilization: f64) -> usize {
+    slowest_level(cpu, 1.0 / promised.max(1.25 * utilization).max(1e-9))
 }
 
 /// The clock of a processor under DWCS: k' is computed again when a task joins or leaves (000 §6.4.1).
@@ -131,6 +138,14 @@ mod tests {
         let lifted = clock.join(TaskIndex(1), task(1_000, 270, 0, 1));
         assert_eq!(ipaq().levels[lifted].mhz, 103.2);
         assert_eq!(clock.leave(TaskIndex(1)), 0);
+    }
+
+    #[test]
+    fn reservations_raise_the_clock_only_beyond_the_headroom_of_the_governor() {
+        let (cpu, used) = (ipaq(), 0.4);
+        let levels = [0.0, used, 1.25 * used, 2.0 * used].map(|promised| reserved_level(&cpu, promised, used));
+        assert_eq!(levels[..3], [governor_level(&cpu, used); 3]);
+        assert!(levels[3] > levels[0] && cpu.stretch(levels[3]) <= 1.0 / (2.0 * used));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! [`ClockRule::Optimal`] is the general rule: the clock rises only while the awake card waits for the processor, and to
 //! the level that costs the least then. Where that level is f_max, the printed rule is a case of it.
 
-use crate::clock::{cheapest_level, governor_level, slowest_level, stretch_limit};
+use crate::clock::{cheapest_level, governor_level, reserved_level, slowest_level, stretch_limit};
 use crate::model::Model;
 
 /// How a device chooses its clock.
@@ -20,6 +20,8 @@ pub enum ClockRule {
     Highest,
     /// Linux's schedutil: follows the utilization.
     Governor,
+    /// GRUB-PA: schedutil, with the tasks under SCHED_DEADLINE. Their budgets are this many per cent of the demand.
+    Reserved { percent: u32 },
     /// k' from the windows of the tasks, without regard to packets (§6.4).
     Windows,
     /// The rule of §7.1.1: f_max while packets wait or are sent.
@@ -64,6 +66,9 @@ impl Coordination {
         let low = match rule {
             ClockRule::Highest => cpu.highest(),
             ClockRule::Governor => governor_level(cpu, all),
+            ClockRule::Reserved { percent } => {
+                reserved_level(cpu, demand.windows * f64::from(percent) / 100.0 + demand.network, all)
+            }
             ClockRule::Windows => slowest_level(cpu, stretch_limit(demand.windows)),
             ClockRule::Printed => slowest_level(cpu, limit),
             ClockRule::Optimal => cheapest_level(cpu, limit, 0.0),

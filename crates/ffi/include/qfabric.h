@@ -68,6 +68,24 @@ typedef enum qf_status {
 } qf_status;
 
 /**
+ * The reason of a step.
+ */
+typedef enum qf_reason {
+  /**
+   * The rate was too low.
+   */
+  QF_REASON_TOO_SLOW = 0,
+  /**
+   * The rate was kept.
+   */
+  QF_REASON_KEPT = 1,
+  /**
+   * The application asked for the step.
+   */
+  QF_REASON_ASKED = 2,
+} qf_reason;
+
+/**
  * Kind of pages.
  */
 typedef enum qf_pages {
@@ -288,6 +306,11 @@ typedef struct qf_joint qf_joint;
 typedef struct qf_joint_request qf_joint_request;
 
 /**
+ * The state of the ladder of one encoder. A pure calculation, without a daemon. Any thread may use it, one at a time.
+ */
+typedef struct qf_ladder qf_ladder;
+
+/**
  * A connection to the memory of the daemon. Any thread may use it.
  */
 typedef struct qf_mem qf_mem;
@@ -502,6 +525,81 @@ typedef struct qf_suggestion {
    */
   double mean_bandwidth;
 } qf_suggestion;
+
+/**
+ * Thresholds and times of a ladder. qf_ladder_default_terms sets all of them.
+ */
+typedef struct qf_ladder_terms {
+  /**
+   * Wanted rate, in events per second.
+   */
+  double wanted;
+  /**
+   * Lower when this part of the rate is missing, 0 to 1.
+   */
+  double lower_below;
+  /**
+   * A rate of which less than this part is missing is kept, 0 to lower_below.
+   */
+  double kept_above;
+  /**
+   * Least time between two changes.
+   */
+  uint64_t dwell_ns;
+  /**
+   * Time for which the rate must be kept before a raise.
+   */
+  uint64_t calm_ns;
+  /**
+   * A raise has failed if the rate falls within this time.
+   */
+  uint64_t probe_ns;
+  /**
+   * Wait before the next raise after a lowering by one rung, and after a raise that failed.
+   */
+  uint64_t after_failure_ns;
+  /**
+   * Longest wait before a raise.
+   */
+  uint64_t most_wait_ns;
+} qf_ladder_terms;
+
+/**
+ * Something that an application can give up, such as the quality of its pictures.
+ */
+typedef struct qf_dimension {
+  /**
+   * Such as "quality", "size" or "codec".
+   */
+  const char *name;
+  /**
+   * From the best level to the minimum, in the application's own unit. 1 to 256 levels.
+   */
+  const int64_t *levels;
+  /**
+   * Number of levels.
+   */
+  size_t count;
+} qf_dimension;
+
+/**
+ * A step of a ladder.
+ */
+typedef struct qf_step {
+  /**
+   * The rung before the step; 0 is the best.
+   */
+  size_t from;
+  /**
+   * The rung now. Equal to `from` if nothing changed; `reason` then means nothing.
+   */
+  size_t to;
+  enum qf_reason reason;
+  /**
+   * The time for which the rate was kept before a raise; otherwise 0.
+   */
+  uint64_t kept_ns;
+} qf_step;
 
 /**
  * Receives the cost of the job that just ended, and the hint that was given for it (NaN: none). Called inside
@@ -1320,6 +1418,64 @@ enum qf_status qf_profile_find(const char *name,
  */
 enum qf_status qf_use_profile(struct qf_session *task,
                               const char *name);
+ * Writes the thresholds and times for a wanted rate in events per second, for reports about once per second.
+ */
+enum qf_status qf_ladder_default_terms(double wanted, struct qf_ladder_terms *terms);
+
+/**
+ * Makes a ladder of 1 to 8 dimensions, which are copied. It begins with the best level of each; the first dimension is
+ * given up first. Free `*ladder` with qf_ladder_free.
+ */
+enum qf_status qf_ladder_new(const struct qf_dimension *from,
+                             size_t count,
+                             const struct qf_ladder_terms *terms,
+                             struct qf_ladder **ladder);
+
+/**
+ * States the rate that was achieved until `now_ns` (of any clock that does not jump), such as once per second. Writes the
+ * step to `*made`. A rate that is no number or negative, and a report older than the last one, are ignored.
+ */
+enum qf_status qf_ladder_on_rate(const struct qf_ladder *ladder,
+                                 double achieved,
+                                 uint64_t now_ns,
+                                 struct qf_step *made);
+
+/**
+ * States that the limit has ended, shown by something other than the rate, such as a shorter delay: the next raises wait
+ * `calm_ns`, and each climbs half of the way. `*counts` is false at the best rung, and within `after_failure_ns` of a raise
+ * that failed; nothing has changed then.
+ */
+enum qf_status qf_ladder_relieve(const struct qf_ladder *ladder,
+                                 uint64_t now_ns,
+                                 bool *counts);
+
+/**
+ * Moves to a rung, such as one from before a restart; a rung below the minimum is the minimum.
+ */
+enum qf_status qf_ladder_move_to(const struct qf_ladder *ladder,
+                                 size_t rung,
+                                 uint64_t now_ns,
+                                 struct qf_step *made);
+
+/**
+ * Reads the present rung; 0 is the best.
+ */
+enum qf_status qf_ladder_rung(const struct qf_ladder *ladder, size_t *rung);
+
+/**
+ * Reads the rung at which every dimension is at its minimum.
+ */
+enum qf_status qf_ladder_lowest(const struct qf_ladder *ladder, size_t *rung);
+
+/**
+ * Reads the present level of a dimension.
+ */
+enum qf_status qf_ladder_level(const struct qf_ladder *ladder, const char *name, int64_t *level);
+
+/**
+ * Frees a ladder. Null is allowed.
+ */
+void qf_ladder_free(struct qf_ladder *ladder);
 
 /**
  * Reads one limit: the largest bandwidth that its applications may hold together, in CPUs; -1 if there is no

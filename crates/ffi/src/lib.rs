@@ -16,6 +16,7 @@ mod cpu;
 mod ecalls;
 mod energy;
 mod joint;
+mod ladder;
 mod limits;
 mod mem;
 mod metp;

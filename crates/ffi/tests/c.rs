@@ -367,6 +367,17 @@ fn every_misuse_returns_a_status_and_a_text() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
+#[test]
+fn a_c_program_lowers_its_quality_and_takes_it_back() {
+    let program = compile("cc", Path::new(&format!("{CRATE}/tests/ladder.c")), shared);
+    let output = program.run(Path::new("/nowhere"), &[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rates: Vec<&str> = "20 12 20 20 20 20 20 20 20".split(' ').collect();
+    let output = compile("cc", &example("ladder.c"), shared).run(Path::new("/nowhere"), &rates);
+    let shown = text(&output.stdout);
+    assert_eq!(shown, "second 2, too slow: quality 40, size 640\nsecond 8, kept: quality 60, size 640\n");
+}
+
 /// A `bool` of Rust with another byte than 0 or 1 is undefined behaviour; `qf_bool` reads any byte. The compiler
 /// rejects neither, so this test reads the sources.
 #[test]

@@ -33,14 +33,14 @@ fn program() -> PathBuf {
 }
 
 /// A program of the conference, and the seconds that it has reported.
-struct Talker {
+pub(crate) struct Talker {
     child: Child,
     input: ChildStdin,
     seconds: Arc<Mutex<VecDeque<Value>>>,
 }
 
 impl Talker {
-    fn start(host: &Host, words: &[&str]) -> Talker {
+    pub(crate) fn start(host: &Host, words: &[&str]) -> Talker {
         let mut command = host.inside(&["conference"]);
         command.env("QFABRIC_CONFERENCE", program()).args(words).args(["--json", "--socket"]).arg(host.socket());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -55,17 +55,17 @@ impl Talker {
         Talker { child, input, seconds }
     }
 
-    fn serve(host: &Host, more: &[&str]) -> Talker {
+    pub(crate) fn serve(host: &Host, more: &[&str]) -> Talker {
         Talker::start(host, &[&["serve", "test"], more].concat())
     }
 
-    fn say(&mut self, line: &str) {
+    pub(crate) fn say(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
     }
 
     /// Until a second that is reported from now on fulfils the condition.
     #[track_caller]
-    fn until(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
         self.seconds.lock().unwrap().clear();
         let mut found = None;
         eventually(what, || {
@@ -77,7 +77,7 @@ impl Talker {
 
     /// Until pictures of this level are shown, at whatever rate: other programs may need the machine.
     #[track_caller]
-    fn shows(&self, what: &str, level: u64) {
+    pub(crate) fn shows(&self, what: &str, level: u64) {
         self.until(what, |second| second["shown"].as_u64() > Some(0) && second["level"] == level);
     }
 

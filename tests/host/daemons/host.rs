@@ -1,5 +1,6 @@
 //! A host: a namespace, certificates made as a user makes them, a daemon, and what can be done with it.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::Index;
@@ -36,6 +37,8 @@ pub(crate) struct Host {
     pub name: String,
     pub folder: PathBuf,
     namespace: String,
+    /// Options of `nsenter` and an environment by which its clocks differ from the machine's.
+    clock: (Vec<String>, Vec<(&'static str, OsString)>),
     daemon: Option<Child>,
 }
 
@@ -79,7 +82,13 @@ impl Site {
         let (folder, namespace) = (self.folder.path().join(name), self.lan.namespace(host));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::rename(self.folder.path().join("issued").join(name), folder.join("tls")).unwrap();
-        self.hosts.push(Host { name: name.to_owned(), folder, namespace, daemon: None });
+        let clock = Default::default();
+        self.hosts.push(Host { name: name.to_owned(), folder, namespace, clock, daemon: None });
+    }
+
+    /// From now on the processes that are started on a host have other clocks.
+    pub(crate) fn set_clock(&mut self, host: usize, options: Vec<String>, environment: Vec<(&'static str, OsString)>) {
+        self.hosts[host].clock = (options, environment);
     }
 
     /// A command that needs no daemon.
@@ -179,8 +188,7 @@ impl Host {
         );
         std::fs::write(self.folder.join("daemon.toml"), config).unwrap();
         let log = File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(env!("CARGO_BIN_EXE_qfabric")).arg("daemon");
+        let mut command = self.inside(&["daemon"]);
         command.arg("--config").arg(self.folder.join("daemon.toml")).arg("--directory").arg(&self.folder);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         self.daemon = Some(command.spawn().unwrap());
@@ -206,7 +214,9 @@ impl Host {
     /// A command in the network of the host; it does not find the daemon by itself.
     pub(crate) fn inside(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg(env!("CARGO_BIN_EXE_qfabric"));
+        let (options, environment) = &self.clock;
+        command.arg(format!("--net=/run/netns/{}", self.namespace)).args(options).arg(env!("CARGO_BIN_EXE_qfabric"));
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(words).current_dir(&self.folder);
         command
     }

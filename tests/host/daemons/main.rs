@@ -6,8 +6,10 @@
 mod answer;
 mod asking;
 mod churn;
+mod clocks;
 mod combine;
 mod conference;
+mod conference_faults;
 mod contracts;
 mod creators;
 mod deadlines;

@@ -15,6 +15,7 @@ from .channels import Channels
 from .cpu import Cpu, Probe
 from .ecalls import ECalls
 from .joint import Consent, JointContract, consent, consents, contracts, forget_consent
+from .ladder import Ladder, Step
 from .mem import Allocation, Mem
 from .metp import ClientConnection, Connection, Message, ServerConnection
 from .stream import Stream
@@ -30,6 +31,7 @@ __all__ = [
     "Error",
     "Grant",
     "JointContract",
+    "Ladder",
     "Mem",
     "Message",
     "Metric",
@@ -40,6 +42,7 @@ __all__ = [
     "ServerConnection",
     "Session",
     "SinkEnded",
+    "Step",
     "Stream",
     "change_limits",
     "consent",

@@ -37,6 +37,38 @@ class Overload(NamedTuple):
     @property
     def part(self) -> float: ...
 
+class Step(NamedTuple):
+    before: int
+    after: int
+    kind: str
+    reason: str
+    @property
+    def is_lower(self) -> bool: ...
+
+class Ladder:
+    def __init__(
+        self,
+        dimensions: Mapping[str, Iterable[int]],
+        wanted: float,
+        *,
+        lower_below: Optional[float] = None,
+        kept_above: Optional[float] = None,
+        dwell_ms: Optional[float] = None,
+        calm_ms: Optional[float] = None,
+        probe_ms: Optional[float] = None,
+        after_failure_ms: Optional[float] = None,
+        most_wait_ms: Optional[float] = None,
+    ) -> None: ...
+    def on_rate(self, achieved: float, now: Optional[float] = None) -> Optional[Step]: ...
+    def relieve(self, now: Optional[float] = None) -> bool: ...
+    def move_to(self, rung: int, now: Optional[float] = None) -> Optional[Step]: ...
+    @property
+    def rung(self) -> int: ...
+    @property
+    def lowest(self) -> int: ...
+    @property
+    def levels(self) -> Dict[str, int]: ...
+
 class Probe(NamedTuple):
     utilisation: float
     costs_ns: List[int]

@@ -7,24 +7,36 @@ use crate::{Event, MemberId};
 
 /// The sinks that a filter decides about.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidates<'a>(&'a [Seat]);
+pub struct Candidates<'a> {
+    pub(crate) seats: &'a [Seat],
+    user: Option<u32>,
+}
 
 impl Candidates<'_> {
+    pub(crate) fn new(seats: &[Seat], user: Option<u32>) -> Candidates<'_> {
+        Candidates { seats, user }
+    }
+
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.seats.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.seats.is_empty()
+    }
+
+    /// The user of the event's source; `None`: a source of another host, or of the host itself.
+    pub fn user(&self) -> Option<u32> {
+        self.user
     }
 
     pub fn member(&self, index: usize) -> &MemberId {
-        &self.0[index].member
+        &self.seats[index].member
     }
 
     /// An attribute of the sink at `index`.
     pub fn attribute(&self, index: usize, key: &str) -> Option<i64> {
-        self.0[index].info.attributes.get(key)
+        self.seats[index].info.attributes.get(key)
     }
 }
 
@@ -42,10 +54,10 @@ impl Closure {
         Closure { choose, before: Vec::new() }
     }
 
-    pub(crate) fn run(&mut self, event: &Event<'_>, seats: &[Seat], chosen: &mut [bool]) {
+    pub(crate) fn run(&mut self, event: &Event<'_>, candidates: Candidates<'_>, chosen: &mut [bool]) {
         self.before.clear();
         self.before.extend_from_slice(chosen);
-        (self.choose)(event, Candidates(seats), chosen);
+        (self.choose)(event, candidates, chosen);
         for (chosen, before) in chosen.iter_mut().zip(&self.before) {
             *chosen &= before;
         }

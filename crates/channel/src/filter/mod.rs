@@ -105,6 +105,7 @@ pub(crate) fn choose(
 ) -> usize {
     choice.copies.clear();
     let (event_type, user) = (draft.event.event_type, choice.user);
+    let candidates = Candidates::new(choice.seats, user);
     let first_own = filters.iter().position(|filter| filter.is_hosts).unwrap_or(filters.len());
     for turn in [Turn::All, Turn::Sink, Turn::Host] {
         for (at, filter) in filters.iter_mut().enumerate() {
@@ -116,9 +117,9 @@ pub(crate) fn choose(
             }
             match turn {
                 Turn::Sink => filter.run_for_its_sink(draft, &mut choice, out),
-                Turn::All => filter.run(draft, choice.generation, choice.seats, choice.chosen, out),
+                Turn::All => filter.run(draft, choice.generation, candidates, choice.chosen, out),
                 Turn::Host => {
-                    filter.run(draft, choice.generation, choice.seats, choice.chosen, out);
+                    filter.run(draft, choice.generation, candidates, choice.chosen, out);
                     filter.run_on_copies(draft, &mut choice, out);
                 }
             }
@@ -136,14 +137,14 @@ impl Filter {
         &mut self,
         draft: &mut Draft<'_, '_>,
         generation: u64,
-        seats: &[Seat],
+        candidates: Candidates<'_>,
         chosen: &mut [bool],
         out: &mut Outputs,
     ) {
         self.counts.calls += 1;
         match &mut self.body {
-            Body::Closure(closure) => closure.run(&draft.event(), seats, chosen),
-            Body::Text(text) => match text.run(draft, generation, seats, chosen) {
+            Body::Closure(closure) => closure.run(&draft.event(), candidates, chosen),
+            Body::Text(text) => match text.run(draft, generation, candidates.seats, chosen) {
                 Ok(beyond) => self.counts.beyond += beyond,
                 Err(failed) => {
                     // A filter that faulted chooses no sink.
@@ -186,7 +187,8 @@ impl Filter {
         }
         let mut changed = choice.copies.take(at);
         let mut own = Draft { event: draft.event(), changed: &mut changed, now: draft.now };
-        self.run(&mut own, choice.generation, &choice.seats[at..=at], &mut choice.chosen[at..=at], out);
+        let candidate = Candidates::new(&choice.seats[at..=at], choice.user);
+        self.run(&mut own, choice.generation, candidate, &mut choice.chosen[at..=at], out);
         choice.copies.put(at, changed);
     }
 

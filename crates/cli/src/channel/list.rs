@@ -107,7 +107,8 @@ fn one(info: &ChannelInfo) -> String {
     }
     for pace in &info.paced {
         let rate = crate::policy::amount("app.rate_milli", pace.rate_milli);
-        text += &format!("\nto {}: {rate}, {} events let through, {} held back", pace.host, pace.passed, pace.held);
+        let of = pace.uid.map_or_else(String::new, |uid| format!(" from sources of user {uid}"));
+        text += &format!("\nto {}{of}: {rate}, {} events let through, {} held back", pace.host, pace.passed, pace.held);
     }
     text.trim_end().to_owned() + "\n"
 }

@@ -3,6 +3,8 @@
 mod arrivals;
 mod policy_calls;
 mod policy_contracts;
+mod policy_paces;
+mod policy_steady;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,8 +18,8 @@ use qfabric_linux::clock;
 use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
-    BindingRequest, ChannelRequest, Direction, FilterRequest, FilterScope, GroupRequest, HoldPolicy, LeaseId,
-    ParameterRequest, Policy, SinkRequest, SourceRequest,
+    BindingRequest, ChannelRequest, Direction, FilterRequest, FilterScope, GroupRequest, LeaseId, ParameterRequest,
+    Policy, SinkRequest, SourceRequest,
 };
 use qfabric_types::channel_wire::{FromClient, FromDaemon, LateReport, MAX_MESSAGE, SubmitRequest};
 use qfabric_types::monitor::{AttributeId, QualityKind};
@@ -92,7 +94,7 @@ impl Host {
 
     /// Calls policies, as their thread does, until none waits.
     fn call_policies(&self) {
-        while self.fabric.call_next_policy() {}
+        while self.fabric.call_next_policy(&clock::now) {}
     }
 
     fn connected(&self, uid: u32, socket: OwnedFd) -> User<'_> {
@@ -301,24 +303,6 @@ fn one_user_takes_a_quarter_of_the_members_of_a_channel() {
     assert!(bob.source("news").is_ok() && alice.sink("video").is_ok());
     let refused = bob.source("video").map(drop);
     assert_eq!(code(refused), Some("channel_limit".to_owned()), "sources and sinks are counted together");
-}
-
-#[test]
-fn a_users_policy_paces_the_events_of_own_sources_alone() {
-    let host = Host::start(Vec::new());
-    let (alice, bob) = (host.user(ALICE), host.user(BOB));
-    alice.create("video").unwrap();
-    bob.open("video").unwrap();
-    let hold = |user: User<'_>| {
-        let policy = serde_json::json!({ "kind": "hold", "channel": "video", "rate": 25.0 });
-        let policy: Policy = serde_json::from_value(policy).unwrap();
-        assert!(matches!(&policy, Policy::Hold(HoldPolicy { .. })));
-        user.fabric.start_policy(Some(user.peer), policy.clone()).unwrap();
-        let user_of = user.fabric.policies.paces_for(&"video".parse().unwrap());
-        user.fabric.stop_policy(user.peer, &policy.name().unwrap()).unwrap();
-        user_of
-    };
-    assert_eq!([hold(bob), hold(alice)], [Some(Some(BOB)), Some(None)]);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod measure;
 mod plot;
+mod priority;
 mod scenes;
 mod site;
 mod timeline;
@@ -102,8 +103,12 @@ fn play(
     let (server, client) = (server?, client?);
     let talk = site.talk(&scene, RATE, &options.stop)?;
     let begin = timeline::now();
+    let mut advance = |second| {
+        progress.advance(second);
+        talk.look();
+    };
     for step in timeline.steps(scene.strain) {
-        timeline::sleep_until(begin, step.at, &options.stop, &mut |second| progress.advance(second))?;
+        timeline::sleep_until(begin, step.at, &options.stop, &mut advance)?;
         match (step.place, step.begins) {
             (Place::Server, true) => server.resume(),
             (Place::Server, false) => server.pause(),
@@ -112,7 +117,7 @@ fn play(
             (Place::Link, narrow) => talk.limit_link(narrow.then_some(NARROW_LINK))?,
         }
     }
-    timeline::sleep_until(begin, timeline.seconds(), &options.stop, &mut |second| progress.advance(second))?;
+    timeline::sleep_until(begin, timeline.seconds(), &options.stop, &mut advance)?;
     talk.end(begin, timeline.seconds()).with_context(|| format!("scenario {}", scene.name))
 }
 

@@ -43,6 +43,8 @@ pub enum Adaptation {
     Cpu,
     /// Both, by the policy `integrated` on both hosts.
     Integrated,
+    /// The SCHED_RR priority of server and client, by the paper's step of one per report.
+    Priority,
 }
 
 impl fmt::Display for Adaptation {
@@ -52,6 +54,7 @@ impl fmt::Display for Adaptation {
             Adaptation::Application => "application",
             Adaptation::Cpu => "cpu",
             Adaptation::Integrated => "integrated",
+            Adaptation::Priority => "priority",
         })
     }
 }
@@ -65,11 +68,12 @@ pub(super) struct Scene {
     pub strain: Strain,
 }
 
-const SCENES: [Scene; 8] = [
+const SCENES: [Scene; 9] = [
     Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning },
     Scene { name: "b", adaptation: Adaptation::Application, strain: Strain::Spinning },
     Scene { name: "c", adaptation: Adaptation::Cpu, strain: Strain::Spinning },
     Scene { name: "d", adaptation: Adaptation::Integrated, strain: Strain::Spinning },
+    Scene { name: "d", adaptation: Adaptation::Priority, strain: Strain::Spinning },
     Scene { name: "e", adaptation: Adaptation::Cpu, strain: Strain::NarrowLink },
     Scene { name: "e", adaptation: Adaptation::Integrated, strain: Strain::NarrowLink },
     Scene { name: "f", adaptation: Adaptation::Cpu, strain: Strain::CostlyPictures },
@@ -160,7 +164,8 @@ mod tests {
              --ladder codec=1,2"
         );
         assert_eq!(narrow(Adaptation::Cpu).unwrap().join(" "), "cpu --channel video --rate 20 --most 0.8");
-        assert_eq!((narrow(Adaptation::None), narrow(Adaptation::Application)), (None, None));
+        let without = [Adaptation::None, Adaptation::Application, Adaptation::Priority];
+        assert!(without.into_iter().all(|adaptation| narrow(adaptation).is_none()));
     }
 
     #[test]

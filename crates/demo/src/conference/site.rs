@@ -12,7 +12,8 @@ use qfabric_types::BitRate;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::measure::{Series, ServerSecond, ShownPicture};
-use super::scenes::Scene;
+use super::priority::Managers;
+use super::scenes::{Adaptation, Scene};
 use crate::children::{self, ChildGuard, Stop};
 
 pub(super) const SERVER: usize = 0;
@@ -191,7 +192,10 @@ impl Site {
         };
         self.wait(stop, "the client shows no picture", shows)?;
         self.start_policies(scene)?;
-        Ok(Talk { programs: [client, server], site: self })
+        let reports = self.folder(CLIENT).join("seconds.jsonl");
+        let managers =
+            (scene.adaptation == Adaptation::Priority).then(|| Managers::new(reports, [server.id(), client.id()]));
+        Ok(Talk { programs: [client, server], managers, site: self })
     }
 }
 
@@ -199,6 +203,8 @@ impl Site {
 pub(super) struct Talk {
     /// Dropped first.
     programs: [ChildGuard; 2],
+    /// Only for [`Adaptation::Priority`].
+    managers: Option<Managers>,
     site: Site,
 }
 
@@ -210,8 +216,14 @@ impl Talk {
         self.site.lab.change(LinkDirection::Up, change).context("cannot limit the link")
     }
 
+    /// Lets the managers of priorities look at the newest report.
+    pub(super) fn look(&self) {
+        self.managers.iter().for_each(Managers::look);
+    }
+
     /// Ends the programs and reads what they have logged.
     pub(super) fn end(mut self, begin: u64, seconds: f64) -> Result<Series> {
+        self.managers.take().map_or(Ok(()), Managers::end)?;
         for program in &mut self.programs {
             if let Some(pid) = Pid::from_raw(program.id() as i32) {
                 kill_process(pid, Signal::TERM).context("a program of the conference has ended")?;

@@ -1,5 +1,6 @@
 //! The rival: the paper's CPU manager, which moves a real-time priority by one per report. Source: thesis §5.4.
 
+use qfabric_control::priority;
 use qfabric_host::manager::policies::{GENERATED, RATE, SHOWN};
 use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Topic, View};
 use qfabric_types::channel::ChannelId;
@@ -11,9 +12,6 @@ use super::apps::member;
 
 /// Name of the attribute for the priority, 1 to 99.
 pub(super) const PRIORITY: &str = "app.priority";
-
-/// A rate in this part of the wanted one is right.
-const TOLERANCE: f64 = 0.05;
 
 pub(super) struct PriorityStep {
     channel: ChannelId,
@@ -51,9 +49,9 @@ impl Controller for PriorityStep {
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.look = Some(view.now + Nanos::from_millis(1_000));
-        let error = WANTED - self.rate;
-        if error.abs() > TOLERANCE * WANTED {
-            self.priority = (self.priority + if error > 0.0 { 1 } else { -1 }).clamp(1, 99);
+        let step = priority::step(self.rate, WANTED);
+        if step != 0 {
+            self.priority = (self.priority + step).clamp(1, 99);
             let (application, attribute) = (member(self.is_server), AttributeId::of(PRIORITY));
             decisions.push(Decision::Apply { application, attribute, amount: self.priority });
         }

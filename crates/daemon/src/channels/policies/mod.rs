@@ -44,10 +44,8 @@ use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{DecisionInfo, PaceInfo, Policy, PolicyInfo, Resource};
 use qfabric_types::channel::{ChannelId, Name, Plane};
-use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Nanos, Owner};
 
-use super::mailbox::{Audience, Notification};
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 use crate::net::Board;
@@ -75,8 +73,8 @@ const OF_THE_HOST: Peer = Peer { pid: 0, owner: Owner { uid: 0, gid: 0 } };
 #[derive(Default)]
 pub(super) struct Policies {
     running: Lock<BTreeMap<Name, Running>, { rank::POLICIES }>,
-    /// By data channel, if a policy decides its rates.
-    paces: Lock<BTreeMap<Name, Scoped<Paces>>, { rank::PACES }>,
+    /// By data channel, if policies decide its rates.
+    paces: Lock<BTreeMap<Name, Paces>, { rank::PACES }>,
     /// By data channel, if its requests go to the least loaded sinks.
     least: Lock<BTreeMap<Name, Scoped<Least>>, { rank::LEAST }>,
     runner: Arc<Runner>,
@@ -93,6 +91,8 @@ struct Scoped<T> {
 struct Running {
     policy: Policy,
     uid: Option<u32>,
+    /// The user on whose sources' events alone it decides; none: on all events.
+    scope: Option<u32>,
     /// Number of the controller in the manager.
     number: u64,
     /// Seat of the controller in the runner.
@@ -108,13 +108,14 @@ impl Policies {
     pub(super) fn paced(&self, channel: &ChannelId) -> Vec<PaceInfo> {
         let known = ChannelId::data(channel.name.clone()) == *channel;
         let paces = known.then(|| lock(&self.paces).get(&channel.name).cloned()).flatten();
-        paces.map_or_else(Vec::new, |paces| lock(&paces.what).list())
+        paces.map_or_else(Vec::new, |paces| lock(&paces).list())
     }
 
-    /// The user whose sources alone are paced on a channel; `None`: the channel is not paced.
+    /// Users whose sources alone are paced on a channel; `None`: all sources.
     #[cfg(test)]
-    pub(super) fn paces_for(&self, channel: &Name) -> Option<Option<u32>> {
-        lock(&self.paces).get(channel).map(|paces| paces.user)
+    pub(super) fn paces_for(&self, channel: &Name) -> Vec<Option<u32>> {
+        let paces = lock(&self.paces).get(channel).cloned();
+        paces.map_or_else(Vec::new, |paces| lock(&paces).users())
     }
 
     /// Usage of all policies, including those that were stopped.
@@ -148,7 +149,7 @@ impl Fabric {
         let (kind, user) = (kinds::runs(&policy), self.user_of(peer, &policy));
         let mut running = lock(&self.policies.running);
         let decides = kind.resources()?;
-        check_place(&running, &name, &decides, peer)?;
+        check_place(&running, &name, &decides, (peer, user))?;
         check_share(&running, peer)?;
         let record = Shared::default();
         let inner = kind.controller(self, &record, clock::now())?;
@@ -169,7 +170,7 @@ impl Fabric {
         let uid = peer.map(|peer| peer.owner.uid);
         let channel = policy.channel().map(tracing::field::display);
         tracing::info!(%name, kind = policy.kind(), channel, "a policy was started");
-        let started = Running { policy, uid, number, seat, failed: false, record, decides };
+        let started = Running { policy, uid, scope: user, number, seat, failed: false, record, decides };
         let info = self.policy_info(&name, &started);
         running.insert(name, started);
         Ok(info)
@@ -212,7 +213,7 @@ impl Fabric {
         self.network.remove_policy(stopped.number);
         self.policies.runner.remove(stopped.seat);
         let decides = std::mem::take(&mut stopped.decides);
-        paced(&decides).for_each(|channel| self.let_all_through(channel));
+        paced(&decides).for_each(|channel| self.let_all_through(channel, stopped.scope));
         kind.stopped(self);
     }
 
@@ -305,19 +306,19 @@ impl Fabric {
 
     /// A channel's table of rates; the filter is installed if the channel is open.
     fn streams(&self, kind: &dyn Runs, channel: &Name, user: Option<u32>) -> Streams {
-        let paces = Paces::default();
-        lock(&self.policies.paces).insert(channel.clone(), Scoped { what: paces.clone(), user });
+        let paces = lock(&self.policies.paces).entry(channel.clone()).or_default().clone();
+        lock(&paces).of(user);
         self.install_pace(channel);
         let (mailbox, pacing) = (self.mailbox.clone(), kind.pacing());
         Streams { channel: channel.clone(), paces, mailbox, pacing, user, hosts: BTreeMap::new() }
     }
 
-    /// Paces the events of a channel that is open here, if a policy decides its rates.
+    /// Paces the events of a channel that is open here, if policies decide its rates.
     pub(super) fn install_pace(&self, channel: &Name) {
         let found = lock(&self.policies.paces).get(channel).cloned();
-        let Some(Scoped { what: paces, user }) = found else { return };
+        let Some(paces) = found else { return };
         // If the channel is not open, there is nothing to pace.
-        let _ = self.network.look(|node| node.install_own(pace::filter_id(channel), user, &[], pace::filter(&paces)));
+        let _ = self.network.look(|node| node.install_own(pace::filter_id(channel), None, &[], pace::filter(&paces)));
     }
 
     /// Updates policies and reports when channels open and close.
@@ -333,17 +334,25 @@ impl Fabric {
         }
     }
 
-    fn let_all_through(&self, channel: &Name) {
-        let removed = lock(&self.policies.paces).remove(channel);
-        let Some(Scoped { what: paces, user }) = removed else { return };
-        // If the channel was closed, the filter was removed with it.
-        let _ = self.network.look(|node| node.remove_filter(&pace::filter_id(channel)));
-        let attribute = AttributeId::of(qfabric_host::manager::policies::RATE);
-        for host in lock(&paces).hosts() {
-            let (channel, subject) = (ChannelId::data(channel.clone()), host.to_string());
-            let audience = Audience::Sources;
-            self.mailbox.tell(Notification { channel, attribute, subject, amount: None, audience, user });
+    /// Ends the pacing of a policy; `user` as in [`Running::scope`].
+    fn let_all_through(&self, channel: &Name, user: Option<u32>) {
+        let mut all = lock(&self.policies.paces);
+        let Some(paces) = all.get(channel).cloned() else { return };
+        let mut tables = lock(&paces);
+        let ended = tables.end(user);
+        let told: Vec<_> = ended.hosts().map(|host| (host.clone(), tables.in_force(host, user))).collect();
+        let is_last = tables.is_empty();
+        drop(tables);
+        if is_last {
+            all.remove(channel);
         }
+        drop(all);
+        if is_last {
+            // If the channel was closed, the filter was removed with it.
+            let _ = self.network.look(|node| node.remove_filter(&pace::filter_id(channel)));
+        }
+        let data = ChannelId::data(channel.clone());
+        told.into_iter().for_each(|(host, rates)| pace::tell(&self.mailbox, &data, &host, rates));
     }
 }
 
@@ -368,13 +377,12 @@ fn ordinary(uid: Option<u32>) -> Option<u32> {
     uid.filter(|uid| *uid != 0)
 }
 
-/// Refuses a policy if a running one has its name, or decides about the same resource. Policies of two users decide about
-/// the levels and contracts of their own applications, so only those of root and of the configuration meet all others.
+/// Refuses a policy if a running one has its name, or decides about the same resource for the same applications.
 fn check_place(
     running: &BTreeMap<Name, Running>,
     name: &Name,
     decides: &[Resource],
-    peer: Option<Peer>,
+    (peer, scope): (Option<Peer>, Option<u32>),
 ) -> Result<(), Problem> {
     if running.contains_key(name) {
         return Err(refused::exists(name));
@@ -382,16 +390,28 @@ fn check_place(
     if running.len() >= MOST {
         return Err(refused::too_many(MOST));
     }
+    let uid = peer.map(|peer| peer.owner.uid);
     let rival = |(other, running): (_, &Running)| {
-        let (one, another) = (ordinary(running.uid), ordinary(peer.map(|peer| peer.owner.uid)));
-        let meet = one.is_none() || another.is_none() || one == another;
-        let is_shared =
-            |resource: &&Resource| meet || !matches!(resource, Resource::Levels(_) | Resource::Contracts(_));
-        let mut both = running.decides.iter().filter(|resource| decides.contains(resource));
-        let both = both.find(is_shared);
+        let both = running.decides.iter().filter(|resource| decides.contains(resource));
+        let both = { both }.find(|resource| meet(resource, (running.uid, running.scope), (uid, scope)));
         both.map(|resource| refused::rival(other, resource))
     };
     running.iter().find_map(rival).map_or(Ok(()), Err)
+}
+
+/// Whether decisions of two policies about a resource concern the same applications. Each policy is given by its user and
+/// its scope.
+fn meet(resource: &Resource, one: (Option<u32>, Option<u32>), other: (Option<u32>, Option<u32>)) -> bool {
+    match resource {
+        // Those of an ordinary user decide about own applications only, those of root and of the configuration about all.
+        Resource::Levels(_) | Resource::Contracts(_) => {
+            let (one, other) = (ordinary(one.0), ordinary(other.0));
+            one.is_none() || other.is_none() || one == other
+        }
+        // An event passes the rates of its user and those for all events.
+        Resource::Rates(_) => one.1 == other.1,
+        _ => true,
+    }
 }
 
 /// Refuses policies above a user's limit, so that other users have room.

@@ -3,16 +3,23 @@
 //! A built-in OUT-filter, named [`SPOT`], lets an event pass to a host's sinks if there is credit for it. Credit grows
 //! with time, by one event per interval of the decided rate, up to one interval and [`BURST`]. A source that sends
 //! evenly at this rate loses no event.
+//!
+//! A policy paces all events, or those of its user's sources. An event passes the table of its user first, then the table
+//! for all events, which so counts only the events that are sent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use qfabric_channel::{Candidates, Choose, Direction, Event, FilterId};
+use qfabric_host::manager::policies::RATE;
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::channel::PaceInfo;
 use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::monitor::AttributeId;
 use qfabric_types::{Instant, Nanos};
 
 use super::super::lock;
+use super::super::mailbox::{Audience, Mailbox, Notification};
 use super::rate::RateMeter;
 
 /// Filters run in the order of their names: events that others have refused cost no credit.
@@ -22,11 +29,15 @@ const SPOT: &str = "zz.pace";
 const BURST: Nanos = Nanos::from_millis(100);
 
 /// Rates of one channel, shared by its filter, the policies that decide, and the API.
-pub(in crate::channels) type Paces = Arc<Lock<PaceTable, { rank::PACE_TABLE }>>;
+pub(in crate::channels) type Paces = Arc<Lock<PaceTables, { rank::PACE_TABLE }>>;
+
+/// One table for each policy, by the user on whose sources' events alone it decides; `None`: on all events.
+#[derive(Debug, Default)]
+pub(in crate::channels) struct PaceTables(BTreeMap<Option<u32>, PaceTable>);
 
 /// Hosts with a decided rate, in order of their names.
 #[derive(Debug, Default)]
-pub(in crate::channels) struct PaceTable(Vec<Pace>);
+pub(super) struct PaceTable(Vec<Pace>);
 
 #[derive(Debug)]
 struct Pace {
@@ -54,6 +65,66 @@ pub(in crate::channels) fn is_reserved(filter: &Name) -> bool {
 pub(super) fn filter(paces: &Paces) -> Choose {
     let paces = paces.clone();
     Box::new(move |event: &Event<'_>, sinks, chosen: &mut [bool]| lock(&paces).choose(event.sent, sinks, chosen))
+}
+
+/// Tells sources the rates in force to a host, from [`PaceTables::in_force`].
+pub(super) fn tell(mailbox: &Mailbox, channel: &ChannelId, host: &Name, rates: Vec<(Option<u32>, Option<i64>)>) {
+    for (user, amount) in rates {
+        let (channel, subject) = (channel.clone(), host.to_string());
+        let (attribute, audience) = (AttributeId::of(RATE), Audience::Sources);
+        mailbox.tell(Notification { channel, attribute, subject, amount, audience, user });
+    }
+}
+
+impl PaceTables {
+    /// The table of a policy.
+    pub(super) fn of(&mut self, user: Option<u32>) -> &mut PaceTable {
+        self.0.entry(user).or_default()
+    }
+
+    /// Removes the table of a policy that has ended.
+    pub(super) fn end(&mut self, user: Option<u32>) -> PaceTable {
+        self.0.remove(&user).unwrap_or_default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Users with a table.
+    #[cfg(test)]
+    pub(super) fn users(&self) -> Vec<Option<u32>> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Users whose sources must learn that a decision of `user`'s policy about a host has changed, with the rate in force
+    /// for them, which is the least one: all users first, so that a user with a table learns the own rate last.
+    pub(super) fn in_force(&self, host: &Name, user: Option<u32>) -> Vec<(Option<u32>, Option<i64>)> {
+        let rate = |user: Option<u32>| self.0.get(&user).and_then(|table| table.rate(host));
+        let for_all = rate(None);
+        let least = |own: Option<i64>| [own, for_all].into_iter().flatten().min();
+        match user {
+            Some(_) => vec![(user, least(rate(user)))],
+            None => {
+                let own = self.0.keys().filter(|user| user.is_some()).filter_map(|user| Some((*user, rate(*user)?)));
+                let own = own.map(|(user, own)| (user, least(Some(own))));
+                [(None, for_all)].into_iter().chain(own).collect()
+            }
+        }
+    }
+
+    /// Rates as the API shows them.
+    pub(super) fn list(&self) -> Vec<PaceInfo> {
+        self.0.iter().flat_map(|(user, table)| table.list(*user)).collect()
+    }
+
+    fn choose(&mut self, now: Instant, sinks: Candidates<'_>, chosen: &mut [bool]) {
+        let own = sinks.user().and_then(|user| self.0.get_mut(&Some(user)));
+        own.into_iter().for_each(|table| table.choose(now, sinks, chosen));
+        if let Some(for_all) = self.0.get_mut(&None) {
+            for_all.choose(now, sinks, chosen);
+        }
+    }
 }
 
 impl PaceTable {
@@ -90,10 +161,15 @@ impl PaceTable {
         self.0.iter().map(|pace| &pace.host)
     }
 
-    /// Rates as the API shows them.
-    pub(super) fn list(&self) -> Vec<PaceInfo> {
+    fn rate(&self, host: &Name) -> Option<i64> {
+        let at = self.0.binary_search_by(|pace| pace.host.cmp(host)).ok()?;
+        Some(self.0[at].rate_milli)
+    }
+
+    fn list(&self, uid: Option<u32>) -> Vec<PaceInfo> {
         let info = |pace: &Pace| PaceInfo {
             host: pace.host.clone(),
+            uid,
             rate_milli: pace.rate_milli,
             passed: pace.passed,
             held: pace.held,

@@ -18,7 +18,7 @@ use super::super::mailbox::{Adjusted, Audience, Mailbox, Notification};
 use super::cpu::is_cpu;
 use super::group::Members;
 use super::kinds::Pacing;
-use super::pace::Paces;
+use super::pace::{self, Paces};
 use super::why::{Explanations, plain_reasons};
 use crate::auth::Peer;
 use crate::net::Board;
@@ -64,7 +64,7 @@ pub(super) struct Streams {
     pub paces: Paces,
     pub mailbox: Arc<Mailbox>,
     pub pacing: Pacing,
-    /// Only this user's applications are notified; none: those of all users.
+    /// Only events of this user's sources are paced, and only this user's applications are notified; none: those of all.
     pub user: Option<u32>,
     /// Hosts that have reported, by the numbers of their streams.
     pub hosts: BTreeMap<AppId, Name>,
@@ -324,20 +324,21 @@ impl Streams {
     /// Sets the first rate of a host, if the policy holds rates.
     fn begin(&mut self, host: &Name, now: Instant) {
         let Some(first) = self.pacing.first_milli else { return };
-        if lock(&self.paces).hosts().all(|known| known != host) {
+        if lock(&self.paces).of(self.user).hosts().all(|known| known != host) {
             self.decide(host, Some(first), now);
         }
     }
 
     /// None: events go to the host without pacing.
     fn decide(&self, host: &Name, amount: Option<i64>, now: Instant) {
+        let mut tables = lock(&self.paces);
         match amount {
-            Some(amount) => lock(&self.paces).decide(host, amount, now),
-            None => lock(&self.paces).forget(host),
+            Some(amount) => tables.of(self.user).decide(host, amount, now),
+            None => tables.of(self.user).forget(host),
         }
-        let (channel, subject) = (ChannelId::data(self.channel.clone()), host.to_string());
-        let (attribute, audience) = (AttributeId::of(RATE), Audience::Sources);
-        self.mailbox.tell(Notification { channel, attribute, subject, amount, audience, user: self.user });
+        let rates = tables.in_force(host, self.user);
+        drop(tables);
+        pace::tell(&self.mailbox, &ChannelId::data(self.channel.clone()), host, rates);
     }
 
     /// Learns which host a stream belongs to. Corrects a report by the rate that was sent: if a source sends less than
@@ -347,14 +348,15 @@ impl Streams {
         match &change.what {
             ChangeKind::HostGone => {
                 self.hosts.remove(&stream);
-                lock(&self.paces).forget(&change.host);
+                lock(&self.paces).of(self.user).forget(&change.host);
                 None
             }
             ChangeKind::Reading(reading) => {
                 self.hosts.entry(stream).or_insert_with(|| change.host.clone());
                 self.begin(&change.host, now);
                 let is_rate = self.pacing.corrects && reading.attribute == AttributeId::of(RATE);
-                let (decided, sent) = is_rate.then(|| lock(&self.paces).sent(&change.host, now)).flatten()?;
+                let (decided, sent) =
+                    is_rate.then(|| lock(&self.paces).of(self.user).sent(&change.host, now)).flatten()?;
                 let value = in_relation(reading.value, sent, decided);
                 Some(Change { what: ChangeKind::Reading(Reading { value, ..*reading }), ..change.clone() })
             }

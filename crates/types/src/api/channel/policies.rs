@@ -290,6 +290,9 @@ pub struct DecisionInfo {
 pub struct PaceInfo {
     /// The host's name.
     pub host: Name,
+    /// The user whose sources' events alone are paced; absent: all events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// The rate in thousandths of an event per second; 0: stopped.
     pub rate_milli: i64,
     /// Number of events that were sent.

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
 use qfabric_sync::contain;
+use qfabric_types::Instant;
 
 use super::super::super::Fabric;
 use super::{Call, Next};
@@ -41,7 +42,7 @@ impl Fabric {
         loop {
             let now = clock::now();
             match runner.next(now) {
-                Next::Call(call) => self.call_policy(call),
+                Next::Call(call) => self.call_policy(call, &clock::now),
                 Next::Sleep(until) => runner.sleep(until, now),
                 Next::Stop => return,
             }
@@ -50,17 +51,16 @@ impl Fabric {
 
     /// Calls the next policy. `false`: no policy waits.
     #[cfg(test)]
-    pub(in crate::channels) fn call_next_policy(&self) -> bool {
-        let next = self.policies.runner.next(clock::now());
-        let Next::Call(call) = next else { return false };
-        self.call_policy(call);
+    pub(in crate::channels) fn call_next_policy(&self, now: &dyn Fn() -> Instant) -> bool {
+        let Next::Call(call) = self.policies.runner.next(now()) else { return false };
+        self.call_policy(call, now);
         true
     }
 
     /// Calls a policy, and passes its decisions to the manager. The CPU time of both counts as the policy's.
-    fn call_policy(&self, mut call: Call) {
+    fn call_policy(&self, mut call: Call, now: &dyn Fn() -> Instant) {
         let (before, mut decisions) = (clock::thread_cpu(), Vec::new());
-        let outcome = contain(|| call.run(&self.host, clock::now(), &mut decisions));
+        let outcome = contain(|| call.run(&self.host, now(), &mut decisions));
         let Call { seat, number, called, .. } = call;
         if let Err(message) = outcome {
             // The controller's state may be half changed: it is not called again.
@@ -71,7 +71,7 @@ impl Fabric {
             self.network.manager(|manager, now| manager.decided(number, decisions, now));
         }
         let cost = clock::thread_cpu().saturating_sub(before);
-        if self.policies.runner.put_back(seat, called, cost, clock::now()) {
+        if self.policies.runner.put_back(seat, called, cost, now()) {
             self.policy_suspended(seat);
         }
     }
