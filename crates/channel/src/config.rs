@@ -86,6 +86,9 @@ pub struct Config {
     pub quality: Spec,
     /// Makes the engines of filters.
     pub engines: Engines,
+    /// Largest number of instructions that one call of a filter may execute, at worst. A filter that may take more is
+    /// refused; loops whose iteration count the text does not state may take a quarter.
+    pub filter_instructions: u32,
     pub policy: Box<dyn Policy>,
     /// Signs and verifies creations. With `None`, creations of hosts that are gone are believed without a proof.
     pub notary: Option<Box<dyn Notary>>,
@@ -107,6 +110,7 @@ impl Config {
             unix_offset_ns: 0,
             quality,
             engines: interpreter(),
+            filter_instructions: Limits::default().fuel,
             policy,
             notary: None,
             combiner: None,

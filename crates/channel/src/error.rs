@@ -235,6 +235,12 @@ pub enum FilterError {
         event_type: String,
         field: String,
     },
+    /// One call of the filter may execute more instructions than the host allows.
+    TooLong {
+        /// The number that one call may take.
+        instructions: u64,
+        limit: u32,
+    },
     /// No engine can run the filter.
     Engine(String),
 }
@@ -265,6 +271,11 @@ impl FilterError {
             FilterError::NoField { event_type, field } => invalid(
                 format!("events of type `{event_type}` have no number `{field}`"),
                 "see its members with qfabric channel show",
+            ),
+            FilterError::TooLong { instructions, limit } => Problem::new(
+                "channel_limit",
+                format!("one call of the filter takes up to {instructions} instructions, the limit is {limit}"),
+                "do less work in each loop, loop fewer times, or raise channels.max_filter_instructions on that host",
             ),
             FilterError::Engine(why) => invalid(format!("the filter cannot be run: {why}"), "see qfabric doctor"),
         }

@@ -400,6 +400,62 @@ fn refusals_of_filters_say_where_and_why() {
     assert_eq!(more.to_string(), "33 filters of one channel, the limit is 32; remove a filter, or combine two texts");
 }
 
+/// The room has no users: a quarter for each user of a host is the daemon's rule, so users of four hosts can take all.
+#[test]
+fn all_hosts_share_the_members_of_a_channel_and_the_next_one_is_refused() {
+    let (mut world, hosts) = world(Settings { hosts: 5, ..Settings::default() }, |config| config);
+    let join = |node: &mut qfabric_channel::Node, now| node.sink_subscribe(&channel("v"), SinkSpec::default(), now);
+    for host in &hosts[..4] {
+        for _ in 0..Limits::MEMBERS / 4 {
+            world.with(host, |node, now| join(node, now)).expect("a place");
+        }
+        world.settle();
+    }
+    for host in [&hosts[0], &hosts[4]] {
+        let refused = world.with(host, |node, now| join(node, now)).expect_err("there is no place").to_string();
+        assert!(refused.contains("4097 members of one channel, the limit is 4096; share members"), "{refused}");
+    }
+}
+
+/// A filter's longest call is known before the filter is installed.
+#[test]
+fn a_filter_that_may_take_too_long_is_refused_with_its_length_and_an_endless_loop_faults() {
+    let (mut world, hosts) = world(Settings::default(), |config| Config { filter_instructions: 10_000, ..config });
+    let sum = |turns: u32| format!("long i; long s; for (i = 0; i < {turns}; i++) s += i; return s >= 0;");
+    let install = |world: &mut Memory, text: &str| {
+        let (wanted, host) = (filter("f", text), &hosts[0]);
+        let bound = world.with(host, |node, _| node.filter_instructions(&wanted));
+        let installed = world.with(host, |node, _| node.install(&wanted));
+        assert_eq!(bound.as_ref().err(), installed.as_ref().err(), "both judge alike");
+        bound
+    };
+    let bound = install(&mut world, &sum(100)).expect("short");
+    assert!((500..10_000).contains(&bound), "{bound}");
+    let Err(refused) = install(&mut world, &sum(10_000)) else { panic!("installed") };
+    assert!(matches!(refused, FilterError::TooLong { instructions: 50_000.., limit: 10_000 }), "{refused}");
+    let refused = refused.to_string();
+    assert!(refused.contains("instructions, the limit is 10000; do less work in each loop"), "{refused}");
+    sink(&mut world, &hosts[1], called());
+    let from = source(&mut world, &hosts[0]);
+    let bound = install(&mut world, "long i = 1; while (i != 0) i = i * 3; return 1;").expect("bounded by fuel");
+    assert!(bound < 10_000, "{bound}");
+    assert_eq!(submit(&mut world, &hosts[0], from).remote, 0, "a filter that faulted chooses no sink");
+    let counts = world.with(&hosts[0], |node, _| node.filters(&channel("v")));
+    assert_eq!(counts[0].1.faults, 1);
+}
+
+#[test]
+fn an_open_channel_is_opened_again_when_all_places_are_taken() {
+    let (mut world, hosts) = world(Settings::default(), |config| config);
+    let host = &hosts[0];
+    let create = |world: &mut Memory, number: usize| {
+        world.with(host, |node, now| node.create(&channel(&format!("c{number}")), spec(), now))
+    };
+    let taken = (0..).find(|number| create(&mut world, *number).is_err()).expect("there is a limit");
+    assert_eq!(taken, Limits::CHANNELS / 2 - 1);
+    world.with(host, |node, now| node.open(&channel("v"), now)).expect("it needs no place");
+}
+
 #[test]
 fn strangers_nonsense_and_other_versions_are_counted() {
     let (mut world, hosts) = world(Settings { hosts: 4, ..Settings::default() }, |config| config);

@@ -69,6 +69,11 @@ mod session;
 /// Types that the model checker of `tests/models` replaces.
 mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
+
+    /// Waits for the lock. A panic of its last holder, which may be a handler of the application, changes nothing.
+    pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
 }
 
 pub use client::{Client, sockets};

@@ -33,7 +33,7 @@ use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, Me
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 
 /// A connection to the memory of the daemon. Cheap to clone; clones share the connection.
 #[derive(Clone)]
@@ -164,7 +164,7 @@ impl Inner {
         if !self.process.is_current() {
             return Err(ClientError::Forked { what: "the connection for memory" });
         }
-        let connection = held(&self.connection);
+        let connection = lock(&self.connection);
         let text = serde_json::to_vec(request).expect("requests are plain values");
         let mut buffer = vec![0; MemoryRequest::MAX_BYTES];
         let exchanged = fds::send(&*connection, &text, &[]).and_then(|()| fds::recv(&*connection, &mut buffer));
@@ -186,7 +186,7 @@ impl Inner {
         place: AllocationPlace,
         file: &OwnedFd,
     ) -> Result<Arc<SharedSegment>, ClientError> {
-        let mut segments = held(&self.segments);
+        let mut segments = lock(&self.segments);
         if let Some(mapped) = segments.get(&(reserve, place.segment)).and_then(Weak::upgrade) {
             return Ok(mapped);
         }
@@ -208,10 +208,6 @@ impl Inner {
     fn unexpected(&self, answer: &MemoryAnswer) -> ClientError {
         self.failed(format!("the answer {answer:?} does not belong to the request"))
     }
-}
-
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A reserve in huge pages.

@@ -385,11 +385,12 @@ fn a_groups_maximum_also_counts_programs_that_run_under_another_of_their_groups(
     let _lock = live_lock();
     let mut config = with_capacity("0.6");
     config.limits.groups = [(4_000, Share::from_ppm(200_000))].into();
+    config.limits.users = [(54_321, Share::from_ppm(300_000))].into();
     let (_service, client) = service(config);
     let member = |own: &str, others: &str| {
         Process::shell(&format!("exec setpriv --reuid 54321 --regid {own} --groups {others} sleep 600"))
     };
-    let programs = [member("4000", "4001"), member("4001", "4000"), member("4001", "4001")];
+    let programs = [member("4000", "4001"), member("4001", "4000"), member("4001", "4001"), member("4001", "4001")];
     for program in &programs {
         eventually("it runs under its groups", || {
             let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
@@ -399,7 +400,10 @@ fn a_groups_maximum_also_counts_programs_that_run_under_another_of_their_groups(
     ask(&client, programs[0].pid(), guaranteed("first", 150_000)).unwrap();
     let problem = ask(&client, programs[1].pid(), guaranteed("second", 100_000)).unwrap_err();
     assert_eq!((problem.code.as_str(), problem.free), ("group_cap", Some(Share::from_ppm(50_000))), "{problem:?}");
+    // Without the group only the user's maximum holds.
     ask(&client, programs[2].pid(), guaranteed("third", 100_000)).unwrap();
+    let problem = ask(&client, programs[3].pid(), guaranteed("fourth", 100_000)).unwrap_err();
+    assert_eq!((problem.code.as_str(), problem.free), ("user_cap", Some(Share::from_ppm(50_000))), "{problem:?}");
 }
 
 #[test]

@@ -296,6 +296,29 @@ fn a_stream_ends_with_its_lease_unless_the_lease_is_renewed() {
 }
 
 #[test]
+fn an_interface_that_comes_back_under_its_name_leaves_no_record_of_the_one_before() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (service, client) = service(quiet());
+    let records = || {
+        let text = std::fs::read_to_string(service.socket().with_file_name("net.json")).unwrap_or_default();
+        text.matches("ifindex").count()
+    };
+    for _ in 0..3 {
+        let link = testing::Interface::veth("qf0", "qf0-far").unwrap();
+        let request = AttachRequest { mechanism: Some(NetMechanism::Htb), rate_bps: Some(RATE), ..Default::default() };
+        client.attach("qf0", &request).unwrap();
+        client.begin_stream("qf0", &stream(7, 1_000)).unwrap();
+        assert_eq!(records(), 1, "of this interface");
+        drop(link);
+    }
+    client.detach("qf0").unwrap();
+    assert_eq!(records(), 0);
+}
+
+#[test]
 fn a_link_of_the_configuration_opens_when_its_interface_appears() {
     if !may_reserve() || own_network().is_err() {
         return;

@@ -23,7 +23,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 200,000 instructions, which take about 0.2 ms, and 16 emissions.
+    /// 200,000 instructions, which take at most about 0.3 ms, and 16 emissions.
     fn default() -> Self {
         Limits { fuel: 200_000, emissions: 16 }
     }

@@ -3,11 +3,12 @@
 mod common;
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use common::{Host, Seen, Site, name, open};
+use common::{Host, PATIENCE, Seen, Site, name, open};
 use qfabric_channel::{DestinationRef, Lane};
 use qfabric_link::{Address, Config, EngineKind, Security, Tls};
 use qfabric_realm::{init_ca, issue};
@@ -94,6 +95,41 @@ fn without_a_certificate_there_is_no_connection() {
     meet(&one, 2);
     thread::sleep(Duration::from_millis(500));
     assert_eq!((one.log.all().len(), plain.log.all().len()), (1, 0));
+}
+
+/// Whether the other side ends the connection. It may send an alert before.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(1..) => {}
+            Ok(0) => return true,
+            Err(error) => return error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// No certificate is needed for this: a silent connection, half a record, and a byte from time to time.
+#[test]
+fn connections_that_do_not_finish_their_handshake_are_closed() {
+    /// The beginning of a handshake record of 512 bytes (RFC 8446, §5.1).
+    const BEGIN: [u8; 5] = [22, 3, 1, 2, 0];
+    let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2]));
+    let one = open(&secured(&site, &folder, 1, &[1]), 1);
+    let Address::Tcp { host, port } = site.address(1) else { panic!("an address and a port") };
+    for port in [port, port + 1] {
+        let mut all: Vec<_> = (0..200).map(|_| TcpStream::connect((host.as_str(), port)).unwrap()).collect();
+        all[..100].iter_mut().for_each(|half| half.write_all(&BEGIN).unwrap());
+        let mut slow = all.swap_remove(0);
+        let bytes = (0..512).take_while(|_| {
+            thread::sleep(Duration::from_millis(100));
+            slow.write_all(&[0]).is_ok()
+        });
+        assert!(bytes.count() < 512, "the record was read to its end");
+        assert_eq!(all.into_iter().filter(|stream| !is_closed(stream)).count(), 0);
+    }
+    let _two = open(&secured(&site, &folder, 2, &[1]), 1);
+    meet(&one, 2);
 }
 
 /// Each failed handshake used to block all connections for 100 ms; 2000 of them would exceed this test's time limit.

@@ -127,6 +127,8 @@ pub const FAR_INBOX: u16 = 610;
 pub const TIMELINE: u16 = 680;
 /// `daemon`: objects that wait to be closed.
 pub const CLOSER: u16 = 690;
+/// `daemon`: what a connection to the web page holds; held while it takes or returns a place.
+pub const PAGE_SEAT: u16 = 695;
 /// `daemon`: free places for connections.
 pub const PLACES: u16 = 700;
 /// `daemon`: held while a line is logged; may be taken with any other lock held.

@@ -22,9 +22,9 @@ pub(crate) enum Verdict {
 /// Counts of the connections of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
-    addresses: HashMap<IpAddr, usize>,
-    handshakes: usize,
-    total: usize,
+    pub(super) addresses: HashMap<IpAddr, usize>,
+    pub(super) handshakes: usize,
+    pub(super) total: usize,
     pub(crate) refused: u64,
 }
 

@@ -45,7 +45,8 @@ pub(crate) async fn connect(
     }
 }
 
-async fn authenticate(
+/// The handshake and the checks of the other side's identity.
+pub(super) async fn authenticate(
     secured: &Secured,
     local: Option<SocketAddr>,
     peer: SocketAddr,

@@ -139,3 +139,49 @@ async fn ask(connection: &Connection) -> Result<(Hello, SendStream), String> {
     let text = text.get(2..).unwrap_or_default();
     decode(text).map(|hello| (hello, answer)).map_err(|problem| problem.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::bounds::MOST_PER_ADDRESS;
+    use super::super::connect::authenticate;
+    use super::*;
+    use qfabric_realm::{Tls, init_ca, issue};
+    use quinn::ConnectionError;
+
+    fn secured(folder: &std::path::Path) -> Secured {
+        let (realm, host) = ("studio".parse().unwrap(), "cam".parse().unwrap());
+        init_ca(folder, &realm).unwrap();
+        issue(folder, &host, &[], folder, 30).unwrap();
+        let access = folder.join("access.toml");
+        std::fs::write(&access, "hosts = ['cam']").unwrap();
+        let options = Options { handshake_time: Duration::from_secs(1), ..Options::default() };
+        Secured { tls: Tls::from_folder(folder, &host, &access).unwrap(), options }
+    }
+
+    /// With a certificate and without a first message: neither the connections of one address nor its handshakes stay
+    /// taken.
+    #[test]
+    fn a_client_that_asks_for_nothing_is_disconnected_and_gives_its_place_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let secured = secured(folder.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (door, _arrivals) = Door::open(&secured, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let (address, bounds) = (door.address().unwrap(), door.bounds.clone());
+            tokio::task::spawn_local(door.run());
+            let mut silent = Vec::new();
+            for _ in 0..MOST_PER_ADDRESS {
+                // Fails if this machine is so busy that the handshake itself takes too long.
+                silent.extend(authenticate(&secured, None, address, None).await.ok());
+            }
+            for path in &silent {
+                let end = path.connection.closed().await;
+                assert!(matches!(end, ConnectionError::ApplicationClosed(_)), "{end}");
+            }
+            while bounds.borrow().total > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert!(bounds.borrow().addresses.is_empty() && bounds.borrow().handshakes == 0);
+        });
+    }
+}

@@ -18,7 +18,7 @@ pub(crate) use copies::Copies;
 pub(crate) use list::Filters;
 pub(crate) use plan::FieldAt;
 pub use spec::{Binding, Direction, FilterCommand, FilterId, FilterSpec};
-pub(crate) use text::TextFilter;
+pub(crate) use text::{TextFilter, bounded};
 
 use crate::member::Seat;
 use crate::output::Outputs;

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use qfabric_ecode::{CallContext, Engine, Environment, Fault, Limits as CallLimits, compile, declares_input};
+use qfabric_ecode::{Bound, CallContext, Engine, Environment, Fault, Program, compile, declares_input};
 use qfabric_types::format::Format;
 
 use super::Draft;
 use super::plan::{BadTail, Plan, Shape, Table};
 use crate::member::Seat;
-use crate::{Engines, FilterError, Limits, Spec};
+use crate::{Config, FilterError, Limits, Spec};
 
 /// A compiled filter and its memory.
 pub(crate) struct TextFilter {
@@ -36,21 +36,9 @@ pub(crate) enum Failed {
 
 impl TextFilter {
     /// Compiles a text for these types of the channel.
-    pub(crate) fn new(text: &str, spec: &Spec, types: u64, engines: &Engines) -> Result<TextFilter, FilterError> {
-        let (what, asked, limit) = ("bytes of text", text.len(), Limits::TEXT);
-        if asked > limit {
-            let remedy = "shorten the filter";
-            return Err(crate::Error::TooMany { what, asked, limit, remedy }.into());
-        }
-        let wanted = |number: usize| types & 1 << number != 0;
-        let formats = spec.types.iter().enumerate().filter(|(number, _)| wanted(*number));
-        let mut formats = formats.map(|(_, known)| &known.format);
-        let (first, others) = (formats.next(), formats.next().is_some());
-        // A text without `struct input` gets the event itself, if the filter has only one type.
-        let gets_event = |format: &&Format| !others && format.size > 0 && !declares_input(text);
-        let input = first.filter(gets_event).cloned();
-        let environment = Environment { input, ..Environment::default() };
-        let program = compile(text, &environment).map_err(|errors| FilterError::Text(errors.to_string()))?;
+    pub(crate) fn new(text: &str, spec: &Spec, types: u64, config: &Config) -> Result<TextFilter, FilterError> {
+        let (program, bound) = bounded(text, spec, types, config.filter_instructions)?;
+        let first = formats(spec, types).next();
         let output = program.output.as_ref();
         let misfit = |name: &str| {
             let event_type = name.to_owned();
@@ -59,12 +47,11 @@ impl TextFilter {
         let mut plans = Vec::new();
         for (number, known) in spec.types.iter().enumerate() {
             let plan = || Plan::new(&program.input, output, &known.format).map_err(misfit(known.name()));
-            plans.push(if wanted(number) { Some(plan()?) } else { None });
+            plans.push(if is_wanted(types, number) { Some(plan()?) } else { None });
         }
         let name = first.map_or("", |format| format.name.as_str());
         let shape = Shape::new(&program.input, output, first).map_err(misfit(name))?;
-        let limits = CallLimits { emissions: 0, ..CallLimits::default() };
-        let engine = engines(&program, limits).map_err(FilterError::Engine)?;
+        let engine = (config.engines)(&program, bound.limits(0)).map_err(FilterError::Engine)?;
         let input = vec![0; program.input.size as usize];
         let (rows, next_rows, generation) = (Vec::new(), Vec::new(), None);
         Ok(TextFilter { engine, parameters: program.attributes, shape, plans, input, rows, generation, next_rows })
@@ -158,6 +145,37 @@ impl TextFilter {
     }
 }
 
+/// Compiles a text for these types of the channel, and bounds the instructions of one call.
+pub(crate) fn bounded(text: &str, spec: &Spec, types: u64, most: u32) -> Result<(Program, Bound), FilterError> {
+    let (what, asked, limit) = ("bytes of text", text.len(), Limits::TEXT);
+    if asked > limit {
+        let remedy = "shorten the filter";
+        return Err(crate::Error::TooMany { what, asked, limit, remedy }.into());
+    }
+    let mut formats = formats(spec, types);
+    let (first, others) = (formats.next(), formats.next().is_some());
+    // A text without `struct input` gets the event itself, if the filter has only one type.
+    let gets_event = |format: &&Format| !others && format.size > 0 && !declares_input(text);
+    let input = first.filter(gets_event).cloned();
+    let environment = Environment { input, ..Environment::default() };
+    let program = compile(text, &environment).map_err(|errors| FilterError::Text(errors.to_string()))?;
+    let bound = Bound::of([&program], None, most);
+    match bound.fits(most) {
+        true => Ok((program, bound)),
+        false => Err(FilterError::TooLong { instructions: bound.instructions, limit: most }),
+    }
+}
+
+fn is_wanted(types: u64, number: usize) -> bool {
+    types & 1 << number != 0
+}
+
+/// The formats of these types of the channel.
+fn formats(spec: &Spec, types: u64) -> impl Iterator<Item = &Format> {
+    let wanted = spec.types.iter().enumerate().filter(move |(number, _)| is_wanted(types, *number));
+    wanted.map(|(_, known)| &known.format)
+}
+
 fn fill(table: &Table, rows: &[u32], seats: &[Seat], input: &mut [u8]) {
     for (row, at) in rows.iter().enumerate() {
         let base = (table.at + row as u32 * table.stride) as usize;
@@ -184,15 +202,15 @@ mod tests {
     use qfabric_ecode::parse_formats;
 
     use super::*;
-    use crate::EventType;
+    use crate::{EventType, Incarnation};
 
     #[test]
     fn a_filter_gets_the_event_unless_it_declares_an_input() {
         let types = parse_formats("struct frame { int kind; };").unwrap();
         let types = types.into_iter().map(|format| EventType { format }).collect();
         let spec = Spec { types, ..Spec::default() };
-        let engines = crate::interpreter();
-        let input_bytes = |text: &str| TextFilter::new(text, &spec, 1, &engines).unwrap().input.len();
+        let config = Config::new("h".parse().unwrap(), Incarnation::new(1, 1));
+        let input_bytes = |text: &str| TextFilter::new(text, &spec, 1, &config).unwrap().input.len();
         assert_eq!(input_bytes("// without a struct input\nreturn input.kind == 7;"), 4);
         assert_eq!(input_bytes("struct  input\n{ int sinks; int kind; }; return input.kind == 8;"), 8);
     }

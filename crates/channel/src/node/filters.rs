@@ -7,7 +7,7 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use super::Node;
 use crate::delivery::{Bound, Channel, Mode};
-use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter};
+use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter, bounded};
 use crate::{
     Action, Attributes, Binding, Choose, Direction, Error, FilterCounts, FilterError, FilterId, FilterSpec, MemberId,
     SinkId, SinkSpec,
@@ -50,13 +50,22 @@ impl Node {
         self.install_text(filter, Installer { user: Some(user), ..Installer::default() })
     }
 
+    /// The instructions that one call of a filter may take at worst. Its channel has to be open here.
+    pub fn filter_instructions(&self, wanted: &FilterSpec) -> Result<u64, FilterError> {
+        let id = &wanted.id.channel;
+        let channel = self.delivery.channels.find(id).ok_or_else(|| Error::NotOpen(id.clone()))?;
+        let types = channel.spec.wanted(id, &wanted.types)?;
+        let (_, bound) = bounded(&wanted.text, &channel.spec, types, self.config.filter_instructions)?;
+        Ok(bound.instructions)
+    }
+
     pub(crate) fn install_text(&mut self, wanted: &FilterSpec, installer: Installer) -> Result<(), FilterError> {
         let Node { delivery, config, .. } = self;
         let id = &wanted.id.channel;
         let channel = delivery.channels.find_mut(id).ok_or_else(|| Error::NotOpen(id.clone()))?;
         let types = channel.spec.wanted(id, &wanted.types)?;
         channel.filters.room_for(&wanted.id)?;
-        let mut text = TextFilter::new(&wanted.text, &channel.spec, types, &config.engines)?;
+        let mut text = TextFilter::new(&wanted.text, &channel.spec, types, config)?;
         channel.filters.inherit(&wanted.id, &mut text);
         for (key, value) in &wanted.parameters {
             *text.parameter(key.as_str())? = *value;

@@ -34,8 +34,8 @@ impl Node {
         if !self.is_open(channel) && self.members.standing(channel, &self.config).is_none() {
             return Err(Error::Unknown(channel.clone()));
         }
-        self.room_for_two()?;
         if !self.is_open(channel) {
+            self.room_for_two()?;
             self.hold_quality(channel, now);
         }
         self.hold_known(channel);

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use qfabric_shm::{Duplex, Process, fds};
@@ -25,6 +25,7 @@ use super::turns::Turns;
 use crate::client::Client;
 use crate::clock;
 use crate::error::ClientError;
+use crate::sync::lock;
 
 /// Events that a sink may have on its way to this process.
 pub(super) const WINDOW: u32 = 64;
@@ -202,7 +203,7 @@ impl Inner {
     /// The handler before is not called any more once this returns.
     pub(super) fn on_decided(&self, handler: Box<dyn FnMut(&Decision<'_>) + Send>) {
         let handler: OnDecided = Arc::new(Slot::new(handler));
-        let before = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).replace(handler);
+        let before = lock(&self.on_decided).replace(handler);
         if let Some(before) = before {
             before.take_out();
         }
@@ -218,7 +219,7 @@ impl Inner {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The number of the lease. Fails in a forked child, which has copies of the descriptors, but no lease. Call this
@@ -418,7 +419,7 @@ impl Inner {
 
     /// Calls the handler of decisions, where there is one.
     fn handle_decided(&self) -> usize {
-        let slot = self.on_decided.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let slot = lock(&self.on_decided).clone();
         let slot = slot.filter(|slot| !slot.is_inside());
         let mut handled = 0;
         loop {

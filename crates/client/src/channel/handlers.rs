@@ -2,11 +2,12 @@
 //! closure holds may call the connection again when it is dropped.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use qfabric_types::channel_wire::Event;
 
 use super::slot::Slot;
+use crate::sync::lock;
 
 /// Called for each event of a sink.
 pub(super) type Handler = Box<dyn FnMut(&Event<'_>) + Send>;
@@ -50,7 +51,7 @@ impl Handlers {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<u32, Shared>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

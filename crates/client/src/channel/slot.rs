@@ -1,8 +1,9 @@
 //! A handler of the application, and which thread is inside it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+
+use crate::sync::{Mutex, lock};
 
 /// A handler that one thread at a time calls. Once [`Slot::take_out`] has returned, no other thread is inside it, and none
 /// will be: what the handler works on may be freed then.
@@ -19,19 +20,15 @@ struct Inside<'a>(&'a Mutex<Option<ThreadId>>);
 
 impl<'a> Inside<'a> {
     fn enter(inside: &'a Mutex<Option<ThreadId>>) -> Self {
-        *locked(inside) = Some(thread::current().id());
+        *lock(inside) = Some(thread::current().id());
         Inside(inside)
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        *locked(self.0) = None;
+        *lock(self.0) = None;
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<H> Slot<H> {
@@ -41,12 +38,12 @@ impl<H> Slot<H> {
 
     /// Whether the calling thread is inside the handler: it can neither call it again nor wait for its end.
     pub(super) fn is_inside(&self) -> bool {
-        *locked(&self.inside) == Some(thread::current().id())
+        *lock(&self.inside) == Some(thread::current().id())
     }
 
     /// Calls the handler, unless it was taken out. Not for a thread that is inside it.
     pub(super) fn call(&self, act: impl FnOnce(&mut H)) {
-        let mut handler = locked(&self.handler);
+        let mut handler = lock(&self.handler);
         if let Some(handler) = handler.as_mut() {
             let _inside = Inside::enter(&self.inside);
             act(handler);
@@ -63,7 +60,7 @@ impl<H> Slot<H> {
             self.last.store(true, Ordering::Relaxed);
             return;
         }
-        let taken = locked(&self.handler).take();
+        let taken = lock(&self.handler).take();
         drop(taken); // user code, so without the lock
     }
 }

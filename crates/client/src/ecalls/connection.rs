@@ -1,7 +1,7 @@
 //! State shared by an ECalls session and everything made with it: the client, the lease, and memory_down.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use qfabric_shm::SharedDown;
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
@@ -9,6 +9,7 @@ use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
 use super::lease::Lease;
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::sync::lock;
 
 #[derive(Debug)]
 pub(super) struct Inner {
@@ -28,7 +29,7 @@ impl Inner {
 
     /// Assigns numbers to the attributes of a subscription, in this order.
     pub(super) fn learn<'a>(&self, names: impl Iterator<Item = &'a String>) {
-        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.names);
         for (number, name) in names.enumerate() {
             known.insert(name.clone(), number);
         }
@@ -36,7 +37,7 @@ impl Inner {
 
     /// Number of an attribute in memory_down.
     pub(super) fn number(&self, name: &str) -> Result<usize, ClientError> {
-        let known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.names);
         known.get(name).copied().ok_or_else(|| {
             let names: Vec<_> = known.keys().map(String::as_str).collect();
             let why = format!(

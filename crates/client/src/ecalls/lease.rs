@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use qfabric_shm::{Process, fds};
@@ -13,6 +13,7 @@ use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, MAX_MESS
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::ClientError;
+use crate::sync::lock;
 
 /// Largest number of unread notices; a further notice replaces the oldest.
 const WAITING: usize = 256;
@@ -167,7 +168,7 @@ impl Lease {
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inbox)
     }
 
     /// True if a message arrived before `until`.

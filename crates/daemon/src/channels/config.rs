@@ -47,6 +47,9 @@ pub struct ChannelsConfig {
     /// Largest number of sources and sinks of one user at the same time; administrators are excepted. On one
     /// channel a user may have at most a quarter of the channel's limit.
     pub max_members_per_user: usize,
+    /// Largest number of instructions that one filter may execute for one event, and all filters of a user on one
+    /// channel and in one direction together, at worst; administrators are excepted from the sum.
+    pub max_filter_instructions: u32,
     /// CPU time that each policy of a user may take per second; root is excepted.
     #[serde(deserialize_with = "crate::config::time")]
     pub policy_budget: Nanos,
@@ -150,6 +153,7 @@ impl Default for ChannelsConfig {
             max_leases: 256,
             max_leases_per_user: 64,
             max_members_per_user: Limits::HOST_MEMBERS / 4,
+            max_filter_instructions: 200_000,
             policy_budget: Nanos::from_millis(10),
             report: Nanos::from_millis(500),
             combiner: None,
@@ -174,6 +178,12 @@ impl ChannelsConfig {
             ("channels.max_leases", self.max_leases, 1..=4096, "1 to 4096"),
             ("channels.max_leases_per_user", self.max_leases_per_user, 1..=4096, "1 to 4096"),
             ("channels.max_members_per_user", self.max_members_per_user, 1..=Limits::HOST_MEMBERS, "1 to 16384"),
+            (
+                "channels.max_filter_instructions",
+                self.max_filter_instructions as usize,
+                1..=100_000_000,
+                "1 to 100000000",
+            ),
             ("channels.priority", self.priority as usize, 0..=98, "0 (none) to 98"),
         ];
         let wrong = counts.into_iter().find(|(_, value, range, _)| !range.contains(value));

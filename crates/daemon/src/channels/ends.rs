@@ -61,6 +61,11 @@ impl Ends {
         own.filter(|end| channel.is_none_or(|channel| end.channel == *channel)).count()
     }
 
+    /// The channels that a user's chains hold.
+    pub(super) fn channels_of(&self, uid: u32) -> impl Iterator<Item = &ChannelId> {
+        self.open.values().filter(move |end| end.uid == uid).map(|end| &end.channel)
+    }
+
     /// The channel was closed here: nothing has to be closed later.
     pub(super) fn forget(&mut self, channel: &ChannelId) {
         self.open.retain(|_, end| end.channel != *channel);
@@ -137,6 +142,7 @@ impl Fabric {
         let channel = ChannelId::data(name.clone());
         self.permit(peer, Right::Send, &channel)?;
         let mut registry = self.registry();
+        self.check_room_for_channel(&registry, peer, &channel)?;
         self.check_room_for_member(&registry, peer, &channel)?;
         self.enter(peer, &channel, format)?;
         let number = registry.ends.add(&channel, peer.owner.uid);
@@ -166,6 +172,7 @@ impl Fabric {
     ) -> Result<Inlet, Problem> {
         self.may_join(peer, channel)?;
         let mut registry = self.registry();
+        self.check_room_for_channel(&registry, peer, channel)?;
         self.check_room_for_member(&registry, peer, channel)?;
         let opened = self.network.with(|node, now| node.open(channel, now));
         opened.map_err(|error| error.problem())?;

@@ -87,7 +87,7 @@ impl Fabric {
         };
         self.check_sink(peer, filter.sink.as_ref())?;
         let reach = self.reach(peer, &filter, &request.to)?;
-        self.check_room(peer, &filter.id)?;
+        let instructions = self.check_room(peer, &filter)?;
         let order = FilterCommand::Install(filter.clone());
         let Some(id) = request.lease else {
             return match peer.owner.uid {
@@ -98,7 +98,7 @@ impl Fabric {
         self.registry().lease(peer, id)?;
         let installed = self.carry(&request.to, &order, reach)?;
         let hosts = installed.hosts.iter().map(|answer| answer.host.clone());
-        self.owned.installed((id, peer.owner.uid), filter, request.to.clone(), hosts);
+        self.owned.installed((id, peer.owner.uid), (filter, instructions), request.to.clone(), hosts);
         if self.registry().lease(peer, id).is_err() {
             // The connection ended while the filter was installed.
             self.end_filters(id);

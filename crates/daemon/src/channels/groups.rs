@@ -1,12 +1,14 @@
 //! Groups of applications, and the hosts of the realm.
 
-use qfabric_channel::{QosRange, Registration, RegistrationId};
+use qfabric_channel::{Limits, QosRange, Registration, RegistrationId};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{self as api, GroupInfo, GroupMember, GroupRequest, HostInfo, Registered};
+use qfabric_types::channel::ChannelId;
 
 use super::members::key;
+use super::registry::Registry;
 use super::{Fabric, problems};
-use crate::auth::Peer;
+use crate::auth::{Peer, places_for};
 
 impl Fabric {
     /// Registers an application in a group; this host joins the group's Q-channel.
@@ -22,19 +24,43 @@ impl Fabric {
         };
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
-        let channel = registration.channel().map_or_else(String::new, |channel| channel.to_string());
+        let channel = registration.channel();
+        self.check_room_for_registration(&registry, peer, channel.as_ref())?;
         let made = self.network.with(|node, now| node.register(registration, now));
         let id = made.map_err(|error| error.problem())?;
         registry.registrations.insert(id, request.lease);
-        registry.lease(peer, request.lease)?.registrations.push(id);
-        Ok(Registered { number: id.0, channel })
+        let text = channel.as_ref().map_or_else(String::new, ChannelId::to_string);
+        registry.lease(peer, request.lease)?.registrations.extend(channel.map(|channel| (id, channel)));
+        Ok(Registered { number: id.0, channel: text })
+    }
+
+    /// Refuses registrations above a user's share of this host's, and above the part of all users.
+    fn check_room_for_registration(
+        &self,
+        registry: &Registry,
+        peer: Peer,
+        channel: Option<&ChannelId>,
+    ) -> Result<(), Problem> {
+        let (uid, most) = (peer.owner.uid, Limits::REGISTRATIONS / 4);
+        let own: usize = registry.of_user(uid).map(|lease| lease.registrations.len()).sum();
+        if peer.administers() {
+            return Ok(());
+        }
+        if own >= most {
+            return Err(problems::too_many_registrations(uid, own, most));
+        }
+        let (taken, most) = (registry.registrations.len(), places_for(uid, Limits::REGISTRATIONS));
+        if taken >= most {
+            return Err(problems::full("registrations", taken, most));
+        }
+        channel.map_or(Ok(()), |channel| self.check_room_for_channel(registry, peer, channel))
     }
 
     pub(crate) fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
         let mut registry = self.registry();
         let lease = registry.registrations.get(&id).copied().unwrap_or(0);
         let none = |_| problems::not_your_member("registration", id.0);
-        registry.lease(peer, lease).map_err(none)?.registrations.retain(|other| *other != id);
+        registry.lease(peer, lease).map_err(none)?.registrations.remove(&id);
         registry.registrations.remove(&id);
         self.network.with(|node, now| node.unregister(id, now)).map_err(|error| error.problem())
     }

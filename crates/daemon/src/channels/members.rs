@@ -15,7 +15,12 @@ use qfabric_types::format::{Format, Kind};
 use super::registry::{Credit, Lease, Registry};
 use super::rules::Right;
 use super::{Fabric, problems};
-use crate::auth::Peer;
+use crate::auth::{Peer, places_for};
+
+/// Places that a channel takes, with its Q-channel.
+const PLACES: usize = 2;
+/// Channels that one user may hold: a quarter of the host's.
+const CHANNELS_PER_USER: usize = Limits::CHANNELS / PLACES / 4;
 
 impl Fabric {
     /// Creates a channel, which the connection then holds.
@@ -23,10 +28,11 @@ impl Fabric {
         let (channel, spec) = (ChannelId::data(request.name.clone()), spec(request)?);
         self.permit(peer, Right::Create, &channel)?;
         let mut registry = self.registry();
-        let lease = registry.lease(peer, request.lease)?;
+        check_openings(registry.lease(peer, request.lease)?)?;
+        self.check_room_for_channel(&registry, peer, &channel)?;
         let created = self.network.with(|node, now| node.create(&channel, spec, now));
         created.map_err(|error| error.problem())?;
-        lease.opened.push(channel.clone());
+        registry.lease(peer, request.lease)?.opened.push(channel.clone());
         self.network.look(|node| {
             let origin = node.channel(&channel).map(|view| view.origin);
             let by = origin.map(|origin| (origin, peer.owner.uid));
@@ -40,8 +46,11 @@ impl Fabric {
     pub(crate) fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
         self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
-        let lease = registry.lease(peer, id)?;
+        check_openings(registry.lease(peer, id)?)?;
         let is_hidden = channel.plane == Plane::Quality;
+        if !is_hidden {
+            self.check_room_for_channel(&registry, peer, channel)?;
+        }
         let opened = self.network.with(|node, now| match is_hidden && node.is_open(channel) {
             // It is open as long as its data channel or its group: the connection holds nothing of its own.
             true => Ok(()),
@@ -49,7 +58,7 @@ impl Fabric {
         });
         opened.map_err(|error| error.problem())?;
         if !is_hidden {
-            lease.opened.push(channel.clone());
+            registry.lease(peer, id)?.opened.push(channel.clone());
         }
         drop(registry);
         self.show(channel)
@@ -99,6 +108,33 @@ impl Fabric {
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         Ok(Joined { number: sink.0 })
+    }
+
+    /// Refuses a further channel above a user's share of the host's channels, and above the part of all users, so that
+    /// other users and administrators have room.
+    pub(super) fn check_room_for_channel(
+        &self,
+        registry: &Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<(), Problem> {
+        let (uid, most) = (peer.owner.uid, CHANNELS_PER_USER);
+        let own = registry.channels_of(uid);
+        if peer.administers() || own.contains(channel) {
+            return Ok(());
+        }
+        if own.len() >= most {
+            return Err(problems::too_many_channels(uid, own.len(), most));
+        }
+        let most = places_for(uid, Limits::CHANNELS);
+        let (is_open, taken) = self.network.look(|node| {
+            let record = node.directory().host(&self.host);
+            (node.is_open(channel), record.map_or(0, |record| record.channels.len()))
+        });
+        match is_open || taken + PLACES <= most {
+            true => Ok(()),
+            false => Err(problems::full("channels and Q-channels", taken, most)),
+        }
     }
 
     /// Refuses members above a user's limits on this host and on the channel, so that other users have room.
@@ -182,6 +218,12 @@ impl Fabric {
         let created = self.registry().creation(peer.owner.uid, channel);
         peer.administers() || created.is_some_and(|origin| self.network.look(|node| stands(node, channel, &origin)))
     }
+}
+
+/// Bounds the openings that one connection holds at the same time, repeated ones included.
+fn check_openings(lease: &Lease) -> Result<(), Problem> {
+    let (opened, most) = (lease.opened.len(), Limits::CHANNELS);
+    if opened < most { Ok(()) } else { Err(problems::too_many_openings(opened, most)) }
 }
 
 /// Whether this creation of the channel is the one in force.

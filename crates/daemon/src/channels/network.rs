@@ -58,6 +58,7 @@ impl Network {
             own.notary = Some(security::notary(tls).map_err(refused)?);
         }
         own.combiner = config.combiner.clone();
+        own.filter_instructions = config.max_filter_instructions;
         let mut managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         managed.member.set_slack(config.slack);
         let Some(linked) = linked else {

@@ -24,6 +24,8 @@ struct Belonging {
     uid: u32,
     /// With the current values of its parameters.
     filter: FilterSpec,
+    /// Instructions of one call, at worst; 0 for administrators, who have no limit for all their filters together.
+    instructions: u64,
     to: FilterScope,
     /// Hosts that were asked to install the filter; this host may be one.
     hosts: BTreeSet<Name>,
@@ -34,13 +36,13 @@ impl Owned {
     pub(super) fn installed(
         &self,
         (lease, uid): (LeaseId, u32),
-        filter: FilterSpec,
+        (filter, instructions): (FilterSpec, u64),
         to: FilterScope,
         hosts: impl Iterator<Item = Name>,
     ) {
         let (id, hosts) = (filter.id.clone(), hosts.collect());
         let mut all = lock(&self.0);
-        let before = all.insert(id.clone(), Belonging { lease, uid, filter, to, hosts });
+        let before = all.insert(id.clone(), Belonging { lease, uid, filter, instructions, to, hosts });
         if let (Some(before), Some(now)) = (before, all.get_mut(&id)) {
             now.hosts.extend(before.hosts);
         }
@@ -65,11 +67,12 @@ impl Owned {
         }
     }
 
-    /// Number of other filters of the user, on the same channel and in the same direction.
-    fn beside(&self, id: &FilterId, uid: u32) -> usize {
+    /// Number of other filters of the user on the same channel and in the same direction, and their instructions.
+    fn beside(&self, id: &FilterId, uid: u32) -> (usize, u64) {
         let all = lock(&self.0);
         let others = all.iter().filter(|(other, belonging)| belonging.uid == uid && *other != id);
-        others.filter(|(other, _)| other.channel == id.channel && other.direction == id.direction).count()
+        let beside = others.filter(|(other, _)| other.channel == id.channel && other.direction == id.direction);
+        beside.fold((0, 0), |(count, sum), (_, belonging)| (count + 1, sum + belonging.instructions))
     }
 
     fn lease(&self, id: &FilterId) -> Option<LeaseId> {
@@ -121,12 +124,21 @@ impl Fabric {
         }
     }
 
-    /// Refuses filters above a user's limit, so that other users have room.
-    pub(super) fn check_room(&self, peer: Peer, id: &FilterId) -> Result<(), Problem> {
-        let limit = Limits::FILTERS / 4;
-        match peer.administers() || self.owned.beside(id, peer.owner.uid) < limit {
-            true => Ok(()),
-            false => Err(problems::too_many_filters(limit)),
+    /// Refuses filters above a user's limits: their number, so that other users have room, and the instructions of all
+    /// of them for one event. Returns the instructions of this filter.
+    pub(super) fn check_room(&self, peer: Peer, filter: &FilterSpec) -> Result<u64, Problem> {
+        if peer.administers() {
+            return Ok(0);
+        }
+        let (most, limit) = (Limits::FILTERS / 4, self.config.max_filter_instructions);
+        let (count, has) = self.owned.beside(&filter.id, peer.owner.uid);
+        if count >= most {
+            return Err(problems::too_many_filters(most));
+        }
+        let more = self.network.look(|node| node.filter_instructions(filter)).map_err(|error| error.problem())?;
+        match has + more <= u64::from(limit) {
+            true => Ok(more),
+            false => Err(problems::filters_too_long(&filter.id.channel, more, has, limit)),
         }
     }
 
@@ -204,7 +216,7 @@ mod tests {
     fn a_host_that_was_away_has_to_get_the_filter_again_as_it_is_by_now() {
         let (owned, one) = (Owned::default(), filter("one"));
         let id = one.id.clone();
-        owned.installed((7, 1), one, FilterScope::All, names(&["a", "b"]));
+        owned.installed((7, 1), (one, 9), FilterScope::All, names(&["a", "b"]));
         let (a, video) = ("a".parse().unwrap(), id.channel.clone());
         assert!(owned.missing(&video, Direction::Out, &a).is_empty());
         owned.forget(&a);
@@ -218,9 +230,9 @@ mod tests {
     #[test]
     fn what_a_connection_leaves_is_told_with_all_hosts_that_may_have_it() {
         let owned = Owned::default();
-        owned.installed((7, 1), filter("one"), FilterScope::All, names(&["a"]));
-        owned.installed((7, 1), filter("one"), FilterScope::All, names(&["b"]));
-        owned.installed((8, 1), filter("two"), FilterScope::Here, names(&["a"]));
+        owned.installed((7, 1), (filter("one"), 9), FilterScope::All, names(&["a"]));
+        owned.installed((7, 1), (filter("one"), 9), FilterScope::All, names(&["b"]));
+        owned.installed((8, 1), (filter("two"), 9), FilterScope::Here, names(&["a"]));
         owned.removed(&filter("two").id, names(&["a"]).collect::<Vec<_>>().iter());
         assert_eq!(owned.take(8), []);
         assert_eq!(owned.take(7), [(filter("one").id, names(&["a", "b"]).collect())]);

@@ -87,9 +87,40 @@ pub(super) fn too_many_filters(limit: usize) -> Problem {
     new("channel_limit", message, "remove a filter, or combine two texts")
 }
 
+/// The filter would take `more` instructions for one event; the user's other filters there take `has`.
+pub(super) fn filters_too_long(channel: &ChannelId, more: u64, has: u64, limit: u32) -> Problem {
+    let message = format!(
+        "for one event on {channel} the filter takes up to {more} instructions and your other filters of this direction \
+         {has}; {limit} is the limit for a user's filters"
+    );
+    let next = "do less work in each loop, remove a filter, or raise channels.max_filter_instructions";
+    new("channel_limit", message, next)
+}
+
 pub(super) fn too_many_members(uid: u32, channel: &ChannelId, has: usize, limit: usize) -> Problem {
     let message = format!("user {uid} has {has} sources and sinks on {channel} here, {limit} is the limit");
     new("channel_limit", message, "end what is not needed, share members between applications, or use several channels")
+}
+
+pub(super) fn too_many_channels(uid: u32, has: usize, limit: usize) -> Problem {
+    let message = format!("user {uid} has {has} channels and groups open here, {limit} is the limit");
+    new("channel_limit", message, "close what is not needed, or use one channel with several types of events")
+}
+
+pub(super) fn too_many_openings(has: usize, limit: usize) -> Problem {
+    let message = format!("the connection has opened channels {has} times, {limit} is the limit");
+    new("channel_limit", message, "close channels that it has opened more than once")
+}
+
+pub(super) fn too_many_registrations(uid: u32, has: usize, limit: usize) -> Problem {
+    let message = format!("user {uid} has {has} registrations here, {limit} is the limit");
+    new("channel_limit", message, "unregister applications that have ended")
+}
+
+/// The users of this host have taken all places that are not for administrators.
+pub(super) fn full(what: &str, taken: usize, limit: usize) -> Problem {
+    let message = format!("this host has {taken} {what}, {limit} is the limit for users");
+    new("channel_limit", message, "wait until others end what they do not need, or ask as root")
 }
 
 pub(super) fn unowned_filter(uid: u32) -> Problem {

@@ -46,7 +46,8 @@ pub(super) struct Lease {
     pub opened: Vec<ChannelId>,
     pub sources: BTreeSet<SourceId>,
     pub sinks: BTreeMap<SinkId, Credit>,
-    pub registrations: Vec<RegistrationId>,
+    /// Registrations of the connection, each with the Q-channel of its group.
+    pub registrations: BTreeMap<RegistrationId, ChannelId>,
     /// Messages that did not fit. While any wait, this service reads nothing from the connection, so that at most one
     /// answer, the answers of its kept events, and one notice for each of its members wait.
     pub outbox: VecDeque<Vec<u8>>,
@@ -84,7 +85,7 @@ impl Registry {
             opened: Vec::new(),
             sources: BTreeSet::new(),
             sinks: BTreeMap::new(),
-            registrations: Vec::new(),
+            registrations: BTreeMap::new(),
             outbox: VecDeque::new(),
             held: Held::default(),
             is_read: false,
@@ -138,6 +139,13 @@ impl Registry {
 
     pub(super) fn of_user(&self, uid: u32) -> impl Iterator<Item = &Lease> {
         self.leases.values().filter(move |lease| lease.peer.owner.uid == uid)
+    }
+
+    /// The channels that a user's connections, registrations and chains hold here.
+    pub(super) fn channels_of(&self, uid: u32) -> BTreeSet<&ChannelId> {
+        let of_connections =
+            self.of_user(uid).flat_map(|lease| lease.opened.iter().chain(lease.registrations.values()));
+        of_connections.chain(self.ends.channels_of(uid)).collect()
     }
 
     pub(super) fn forget_source(&mut self, lease: LeaseId, source: SourceId) {

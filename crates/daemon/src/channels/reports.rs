@@ -223,7 +223,7 @@ impl Fabric {
     pub(super) fn report_of(&self, registry: &Registry, id: LeaseId, report: &Report<'_>) {
         let Report { registration, attribute, value } = *report;
         let number = RegistrationId(registration);
-        let lease = registry.leases.get(&id).filter(|lease| lease.registrations.contains(&number));
+        let lease = registry.leases.get(&id).filter(|lease| lease.registrations.contains_key(&number));
         let found = self.network.look(|node| {
             let own = node.directory().host(node.host());
             own.and_then(|record| record.registrations.get(&number)).cloned()

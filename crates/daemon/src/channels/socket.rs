@@ -209,7 +209,7 @@ impl Fabric {
             for source in &lease.sources {
                 let _ = node.leave_source(*source, now);
             }
-            for registration in &lease.registrations {
+            for registration in lease.registrations.keys() {
                 let _ = node.unregister(*registration, now);
             }
             for channel in &lease.opened {

@@ -136,6 +136,12 @@ impl User<'_> {
         self.fabric.install(self.peer, id, &request).map(drop)
     }
 
+    fn try_register(&self, group: &str) -> Result<RegistrationId, Problem> {
+        let request = serde_json::json!({ "lease": self.lease, "application": "app", "group": group });
+        let request: GroupRequest = serde_json::from_value(request).unwrap();
+        self.fabric.register(self.peer, request).map(|registered| RegistrationId(registered.number))
+    }
+
     fn register(&self, application: &str, group: &str, rates: [i64; 2]) -> RegistrationId {
         let [min, max] = rates;
         let qos = serde_json::json!([{ "metric": "frame_rate", "min": min, "max": max }]);
@@ -254,6 +260,94 @@ fn filters_of_one_user_leave_room_for_those_of_others() {
     assert_eq!((most, code(install(bob, most))), (8, Some("channel_limit".to_owned())));
     assert_eq!(code(install(bob, 0)), None, "a filter is replaced");
     assert_eq!(code(install(alice, 0)), None);
+}
+
+/// `turns` of a loop of about ten instructions.
+fn long(turns: u32) -> String {
+    format!("long i; long s; for (i = 0; i < {turns}; i++) s += i; return s >= 0;")
+}
+
+#[test]
+fn the_filters_of_a_user_on_a_channel_share_a_limit_of_instructions_and_roots_do_not() {
+    let host = Host::start(Vec::new());
+    let (alice, bob, root) = (host.user(ALICE), host.user(BOB), host.user(0));
+    alice.create("video").unwrap();
+    [bob, root].iter().for_each(|user| user.open("video").unwrap());
+    let sink = bob.sink("video").unwrap();
+    let problem = bob.filter(Direction::In, "a", &long(1_000_000), Some(sink)).unwrap_err();
+    assert!(problem.message.contains("instructions, the limit is 200000"), "{problem:?}");
+    let install = |user: User<'_>, name: &str| user.filter(Direction::Out, name, &long(5_000), None);
+    let taken = (0..).find(|number| install(bob, &format!("b{number}")).is_err()).unwrap();
+    assert!((2..5).contains(&taken), "{taken}");
+    let problem = install(bob, "more").unwrap_err();
+    assert_eq!(problem.code, "channel_limit");
+    let limit = "200000 is the limit for a user's filters";
+    assert!(problem.message.contains("your other filters") && problem.message.contains(limit), "{problem:?}");
+    assert!(problem.next_step.contains("channels.max_filter_instructions"), "{problem:?}");
+    assert_eq!(code(install(bob, "b0")), None, "a filter is replaced");
+    let other = bob.filter(Direction::In, "in", &long(5_000), Some(sink));
+    assert_eq!(code(other), None, "the other direction has other events");
+    assert!(install(alice, "alice").is_ok() && (0..8).all(|number| install(root, &format!("r{number}")).is_ok()));
+    let id = FilterId { channel: "video".parse().unwrap(), direction: Direction::Out, name: "b0".parse().unwrap() };
+    bob.fabric.remove_filter(bob.peer, &id, &FilterScope::Here).unwrap();
+    assert_eq!(code(install(bob, "more")), None, "a filter that has ended gives its instructions back");
+}
+
+#[test]
+fn channels_and_registrations_of_one_user_leave_room_for_those_of_others() {
+    let host = Host::start(Vec::new());
+    let (alice, bob, root) = (host.user(ALICE), host.user(BOB), host.user(0));
+    let again = host.user(BOB);
+    let refused = (0..).find_map(|taken| Some((taken, bob.create(&format!("b{taken}")).err()?)));
+    let (taken, problem) = refused.unwrap();
+    assert_eq!((taken, problem.code.as_str()), (128, "channel_limit"), "a quarter of 512");
+    let told = format!("user {BOB} has 128 channels and groups open here, 128 is the limit");
+    assert!(problem.message.contains(&told), "{problem:?}");
+    alice.create("video").unwrap();
+    assert_eq!(code(again.open("video")), Some("channel_limit".to_owned()), "all connections of a user count");
+    assert_eq!(
+        code(again.try_register("group").map(drop)),
+        Some("channel_limit".to_owned()),
+        "a group has a Q-channel"
+    );
+    assert_eq!(code(again.open("b0")), None, "the user holds it already");
+    for channel in ["b0", "b1"] {
+        bob.fabric.close(bob.peer, &channel.parse().unwrap(), bob.lease).unwrap();
+    }
+    again.open("video").unwrap();
+    again.fabric.close(again.peer, &"b0".parse().unwrap(), again.lease).unwrap();
+    let refused = (0..).find_map(|taken| Some((taken, again.try_register("group").err()?)));
+    let (taken, problem) = refused.unwrap();
+    assert_eq!((taken, problem.code.as_str()), (256, "channel_limit"), "a quarter of 1,024");
+    assert!(problem.message.contains(&format!("user {BOB} has 256 registrations here")), "{problem:?}");
+    assert!(alice.try_register("group").is_ok() && root.try_register("group").is_ok());
+}
+
+#[test]
+fn all_users_together_leave_an_eighth_of_the_channels_to_root() {
+    let host = Host::start(Vec::new());
+    let users: Vec<_> = (0..4).map(|number| host.user(ALICE + number)).collect();
+    for (number, user) in users.iter().enumerate() {
+        let taken = (0..).find(|taken| user.create(&format!("c{number}.{taken}")).is_err()).unwrap();
+        assert_eq!(taken, if number == 3 { 64 } else { 128 });
+    }
+    let problem = users[3].create("more").unwrap_err();
+    assert!(problem.message.contains("896 channels and Q-channels, 896 is the limit for users"), "{problem:?}");
+    assert!(problem.next_step.contains("root"), "{problem:?}");
+    users[3].open("c0.0").unwrap();
+    let root = host.user(0);
+    root.create("root").unwrap();
+}
+
+#[test]
+fn one_connection_opens_a_channel_a_bounded_number_of_times() {
+    let host = Host::start(Vec::new());
+    let alice = host.user(ALICE);
+    alice.create("video").unwrap();
+    let refused = (1..).find_map(|taken| Some((taken, alice.open("video").err()?)));
+    let (taken, problem) = refused.unwrap();
+    assert_eq!((taken, problem.code.as_str()), (1024, "channel_limit"));
+    assert!(problem.message.contains("1024 times, 1024 is the limit"), "{problem:?}");
 }
 
 #[test]

@@ -258,7 +258,10 @@ impl State {
         let attachment = Attachment::attach(interface, request, &mut self.book).map_err(|error| error.problem())?;
         let info = attachment.info();
         let entry = Interface::new(interface, attachment)?;
-        self.attached.insert(interface.to_owned(), entry);
+        if let Some(gone) = self.attached.insert(interface.to_owned(), entry) {
+            // An interface of this name that no longer exists: its record must not outlive it.
+            gone.attachment.detach(&mut self.book).map_err(|error| error.problem())?;
+        }
         tracing::info!(interface, mechanism = %info.mechanism, former = info.former, "packet scheduling begins");
         Ok(())
     }

@@ -8,7 +8,7 @@
 
 use std::convert::Infallible;
 use std::net::TcpListener as StdListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -22,6 +22,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use qfabric_linux::clock;
+use qfabric_sync::{Lock, rank};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -94,10 +95,10 @@ enum Seat {
     User { uid: u32, _place: Place },
 }
 
-type SharedSeat = Arc<Mutex<Seat>>;
+type SharedSeat = Arc<Lock<Seat, { rank::PAGE_SEAT }>>;
 
 async fn serve_one(stream: TcpStream, desk: Arc<Desk>, permit: OwnedSemaphorePermit) {
-    let seat: SharedSeat = Arc::new(Mutex::new(Seat::Stranger { _permit: permit, requests: 0 }));
+    let seat: SharedSeat = Arc::new(Lock::new(Seat::Stranger { _permit: permit, requests: 0 }));
     let (http, held) = (bounded(desk.timeout), seat.clone());
     let service = service_fn(move |request| {
         let (desk, seat) = (desk.clone(), held.clone());
@@ -124,18 +125,18 @@ async fn serve_one(stream: TcpStream, desk: Arc<Desk>, permit: OwnedSemaphorePer
 }
 
 fn is_stranger(seat: &SharedSeat) -> bool {
-    matches!(*seat.lock().unwrap_or_else(PoisonError::into_inner), Seat::Stranger { .. })
+    seat.with(|seat| matches!(seat, Seat::Stranger { .. }))
 }
 
 /// Counts a request of a stranger; `true` if the connection must not send another one.
 fn is_exhausted(seat: &SharedSeat) -> bool {
-    match &mut *seat.lock().unwrap_or_else(PoisonError::into_inner) {
+    seat.with(|seat| match seat {
         Seat::Stranger { requests, .. } => {
             *requests += 1;
             *requests >= STRANGER_REQUESTS
         }
         Seat::User { .. } => false,
-    }
+    })
 }
 
 impl Desk {
@@ -171,7 +172,7 @@ impl Desk {
             "no_token" => Refusal::new(Cause::Token, problem),
             _ => Refusal::new(Cause::Limit, problem),
         })?;
-        let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seat = seat.lock();
         let is_seated = matches!(&*seat, Seat::User { uid, .. } if *uid == peer.owner.uid);
         if !is_seated {
             let uid = peer.owner.uid;

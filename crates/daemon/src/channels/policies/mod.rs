@@ -277,7 +277,7 @@ impl Fabric {
     fn has_in_group(&self, peer: Peer, group: &Name) -> bool {
         let registry = self.registry();
         let own = registry.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
-        let own: Vec<_> = own.flat_map(|lease| &lease.registrations).collect();
+        let own: Vec<_> = own.flat_map(|lease| lease.registrations.keys()).collect();
         self.network.look(|node| {
             let known = node.directory().host(&self.host).map(|record| &record.registrations);
             known.is_some_and(|known| own.iter().any(|id| known.get(id).is_some_and(|one| one.group == *group)))
