@@ -179,7 +179,7 @@ pub(crate) struct EcallsReport {
     pub dropped_queue: u64,
     pub nonsense: u64,
     pub taken_out: u64,
-    /// Events that missed handlers in the kernel because a handler before them was just being removed.
+    /// Events that missed handlers in the kernel because 15 handlers before them were just being removed.
     pub missed: u64,
     pub misses_dropped: u64,
     pub cpu: u64,

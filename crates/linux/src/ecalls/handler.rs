@@ -160,7 +160,10 @@ impl Installer<'_> {
     /// The number of the user whose records in the ring are bounded.
     fn ring_user(&self) -> Result<Option<Arc<u32>>, InstallError> {
         let Some(Step::Tail { ring, user: Some(user), .. }) = self.request.steps.last() else { return Ok(None) };
-        let full = || self.steps("too many users have handlers whose events leave the kernel".into());
+        let full = || {
+            let most = ring.most_users();
+            self.steps(format!("{most} users have handlers whose events leave the kernel, the limit; try again later"))
+        };
         ring.number_of(*user).ok_or_else(full).map(Some)
     }
 
@@ -388,13 +391,13 @@ impl Installer<'_> {
     ) -> Result<Target, InstallError> {
         if RECORD_HEADER + event.size.next_multiple_of(8) > ring.most() {
             let (size, bytes) = (event.size, ring.bytes());
-            return Err(self.steps(format!("an event of {size} bytes exceeds a quarter of the ring ({bytes} bytes)")));
+            return Err(self.steps(format!("an event of {size} bytes exceeds an eighth of the ring ({bytes} bytes)")));
         }
         fds.push(ring.fd());
         let map = fds.len() as u32 - 1;
         let bound = number.map(|number| {
             fds.push(ring.counts_fd());
-            RingBound { counts: map + 1, number, most: ring.most() }
+            RingBound { counts: map + 1, number }
         });
         Ok(Target::Ring { map, id, bound })
     }
