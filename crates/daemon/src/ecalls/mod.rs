@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `policy` | limits and rights |
 //! | `registry` | services, subscriptions, connections, named handlers |
-//! | `plan`, `checks`, `install` | from a request to a working subscription: all or nothing |
+//! | `plan`, `checks`, `compiled`, `install` | from a request to a working subscription: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
 //! | `redirect`, `far` | events to and from channels; handlers between hosts |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
@@ -28,6 +28,7 @@
 
 mod call;
 mod checks;
+mod compiled;
 mod crew;
 mod dispatcher;
 mod far;
