@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 
 use qfabric_types::format::{Format, Scalar};
 
+use crate::print::Prints;
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// Layout of an event; its size is 0 if the program takes no events.
@@ -41,6 +43,8 @@ pub struct Uses {
     pub outputs: BTreeSet<String>,
     /// Functions of the host.
     pub builtins: BTreeSet<Builtin>,
+    /// Calls of `printf`.
+    pub prints: Prints,
 }
 
 /// Static facts about one loop.

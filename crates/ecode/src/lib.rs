@@ -22,6 +22,7 @@ mod interp;
 mod lexer;
 mod parser;
 mod pretty;
+mod print;
 mod suggest;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -35,3 +36,4 @@ pub use front::{compile, compile_with_warnings, declares_input, parse_formats};
 pub use hir::{Fault, FaultKind, Program, Uses};
 pub use interp::Interpreter;
 pub use pretty::pretty;
+pub use print::Prints;

@@ -1,5 +1,7 @@
 //! Events of the kernel that a host redirects to other hosts, and handlers that a host has at services of another.
 
+use std::collections::BTreeSet;
+
 use crate::host::{Host, Site, eventually};
 
 /// What `qfabric ecode ls --json` shows.
@@ -110,6 +112,26 @@ fn a_handler_on_another_host_is_seen_on_both_and_ends_with_its_author() {
     assert_eq!(installed(there).len(), 1);
     site.kill(0);
     eventually("it goes with its host", || installed(&site[1]).is_empty());
+}
+
+#[test]
+fn two_requests_at_once_get_their_own_answers_and_both_count() {
+    let Some(site) = pair() else { return };
+    let here = &site[0];
+    let request = |channel| [&TICKS[..], &["--host", "h1", "--chain", channel]].concat();
+    let answers = std::thread::scope(|scope| {
+        let asked =
+            ["channel:far1", "channel:far2"].map(|channel| scope.spawn(move || install(here, &request(channel))));
+        asked.map(|asked| asked.join().unwrap())
+    });
+    let own = answers.each_ref().map(|answer| &answer[0]["subscription"]);
+    assert_eq!(own.map(|own| &own["channel"]), [&"far1".into(), &"far2".into()] as [&serde_json::Value; 2]);
+    assert_ne!(own[0]["id"], own[1]["id"]);
+    let of = |host: &Host| installed(host).iter().map(|one| one["channel"].to_string()).collect::<BTreeSet<_>>();
+    assert_eq!((of(here), of(&site[1]).len()), (of(&site[1]), 2));
+    let third = here.run(&[&["ecode", "install"][..], &request("channel:far3")].concat());
+    assert_ne!(third.code, 0, "{third:?}");
+    third.expect(third.code, &["max_subscriptions_per_author"]);
 }
 
 #[test]

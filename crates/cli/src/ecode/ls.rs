@@ -9,6 +9,8 @@ use crate::{connect, output};
 
 /// Lists the installed handlers, with their counts of passed, blocked, faulted and dropped events.
 ///
+/// The last lines that handlers printed follow the table.
+///
 /// Handlers on other hosts are shown as those hosts described them in the last seconds. A user of another host who has a
 /// handler here is shown as UID@HOST.
 #[derive(clap::Args, Debug)]
@@ -62,10 +64,12 @@ fn text(list: &[SubscriptionInfo]) -> String {
     let mut table = output::new_table([
         "id", "service", "uid", "pid", "where", "events", "passed", "blocked", "faults", "dropped", "state",
     ]);
+    let mut printed = String::new();
     for subscription in list {
         table.add_row(row(subscription));
+        subscription.printed.iter().for_each(|line| printed += &format!("{}: {line}\n", subscription.id));
     }
-    format!("{table}\n")
+    format!("{table}\n{printed}")
 }
 
 fn row(subscription: &SubscriptionInfo) -> [String; 11] {

@@ -78,7 +78,8 @@ pub(super) fn run(args: Args) -> Outcome {
     let events = events(args.input.as_deref(), &program)?;
     let mut engine = engine(args.engine, &program, Limits { fuel: args.fuel, ..Limits::default() })?;
     set(&program, &mut *engine, &args.attributes)?;
-    let calls: Vec<_> = events.iter().map(|event| call(&program, &mut *engine, event)).collect();
+    let mut prints = 0;
+    let calls: Vec<_> = events.iter().map(|event| call(&program, &mut *engine, event, &mut prints)).collect();
     let attributes: Map<String, Value> =
         program.attributes.iter().cloned().zip(engine.attributes().iter().map(|value| json!(value))).collect();
     let report = json!({ "engine": engine.name(), "calls": calls, "attributes": attributes });
@@ -130,16 +131,27 @@ fn events(input: Option<&Path>, program: &Program) -> Result<Vec<Vec<u8>>, Failu
     list.iter().enumerate().map(bytes).collect()
 }
 
-fn call(program: &Program, engine: &mut dyn Engine, event: &[u8]) -> Value {
+/// `prints`: the calls of `printf` until now.
+fn call(program: &Program, engine: &mut dyn Engine, event: &[u8], prints: &mut u64) -> Value {
     let format = program.output.as_ref().unwrap_or(&program.input);
     let mut emitted = Vec::new();
     let context = CallContext { now: clock::now().get(), pid: std::process::id() as i32, cpu: 0 };
     let verdict = engine.call(event, &context, &mut |data| emitted.push(Value::Object(decode(format, data))));
     let output = program.output.as_ref().map(|format| decode(format, engine.output()));
+    let printed = new_lines(program, engine.statics(), prints);
     match verdict {
-        Ok(verdict) => json!({ "verdict": verdict, "output": output, "emitted": emitted }),
-        Err(fault) => json!({ "fault": fault.to_string(), "emitted": emitted }),
+        Ok(verdict) => json!({ "verdict": verdict, "output": output, "emitted": emitted, "printed": printed }),
+        Err(fault) => json!({ "fault": fault.to_string(), "emitted": emitted, "printed": printed }),
     }
+}
+
+/// The lines printed since there were `seen` calls of `printf`; a program keeps the last 16.
+fn new_lines(program: &Program, statics: &[u8], seen: &mut u64) -> Vec<String> {
+    let word = |at: u32| u64::from_le_bytes(*statics[at as usize..].first_chunk().expect("the ring is in the statics"));
+    let (calls, mut lines) = program.uses.prints.read(word);
+    let new = usize::try_from(calls - std::mem::replace(seen, calls)).unwrap_or(usize::MAX);
+    lines.drain(..lines.len().saturating_sub(new));
+    lines
 }
 
 fn text(report: &Value) -> String {
@@ -149,6 +161,9 @@ fn text(report: &Value) -> String {
             Some(fault) => format!("fault: {fault}\n"),
             None => format!("verdict {}\n", call["verdict"]),
         };
+        for line in call["printed"].as_array().into_iter().flatten() {
+            text += &format!("  printed {}\n", line.as_str().unwrap_or_default());
+        }
         for emitted in call["emitted"].as_array().into_iter().flatten() {
             text += &format!("  emitted {emitted}\n");
         }

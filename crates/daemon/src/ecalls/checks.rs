@@ -1,6 +1,7 @@
 //! Checks of a subscription request before anything is created: the receiving process, the events, and the parts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_ecode::Program;
@@ -102,7 +103,7 @@ pub(super) fn check_no_loop(service: &ServiceInfo, channel: &Name) -> Result<(),
 }
 
 /// `on_fault: pass` lets the unchanged event continue, so it needs a chain in which no handler changes the format.
-pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Program]) -> Result<(), Problem> {
+pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Arc<Program>]) -> Result<(), Problem> {
     let changes = programs
         .iter()
         .any(|program| program.output.as_ref().is_some_and(|output| !output.is_laid_out_as(&program.input)));
@@ -118,7 +119,7 @@ pub(super) fn check_fault_policy(request: &SubscriptionRequest, programs: &[Prog
 /// Refuses what a chain does not bound, or what has no meaning where the handler runs. Each emitted event runs the
 /// handlers that follow once more, but the limit of instructions counts them once. In a thread of the daemon, the
 /// process and the CPU are not those of the event.
-pub(super) fn check_functions(plan: &Plan, programs: &[Program]) -> Result<(), Problem> {
+pub(super) fn check_functions(plan: &Plan, programs: &[Arc<Program>]) -> Result<(), Problem> {
     let steps = |of: &[Step]| of.iter().filter(|step| is_handler(**step)).count();
     let in_kernel = steps(&plan.in_kernel);
     for (number, program) in programs.iter().enumerate() {
@@ -169,7 +170,7 @@ mod tests {
     fn a_handler_emits_only_at_the_end_and_asks_for_no_cpu_in_the_daemon() {
         let chain = |in_kernel: &[Step], in_daemon: &[Step], texts: [&str; 2]| {
             let plan = Plan { in_kernel: in_kernel.to_vec(), in_daemon: in_daemon.to_vec() };
-            let programs = texts.map(|text| qfabric_ecode::compile(text, &Default::default()).unwrap());
+            let programs = texts.map(|text| Arc::new(qfabric_ecode::compile(text, &Default::default()).unwrap()));
             check_functions(&plan, &programs).map_err(|problem| problem.message)
         };
         let (named, code) = ([Step::KHandler], [Step::KCode]);

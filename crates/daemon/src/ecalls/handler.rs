@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use qfabric_ecode::{CallContext, Engine, Fault, Interpreter, Limits, Program};
+use qfabric_ecode::{CallContext, Engine, Fault, Interpreter, Limits, Prints, Program};
 use qfabric_linux::clock;
 
 use super::memory::Down;
@@ -14,6 +14,7 @@ pub(crate) struct Handler {
     down: Arc<Down>,
     /// The values of the attributes before the call.
     before: Vec<i64>,
+    prints: Prints,
 }
 
 /// The result of one call.
@@ -30,7 +31,7 @@ impl Handler {
     pub(super) fn new(program: &Program, limits: Limits, down: Arc<Down>) -> Handler {
         let engine = engine(program, limits);
         let (makes_output, before) = (program.output.is_some(), vec![0; program.attributes.len()]);
-        Handler { engine, makes_output, down, before }
+        Handler { engine, makes_output, down, before, prints: program.uses.prints.clone() }
     }
 
     /// Calls the handler once.
@@ -44,6 +45,14 @@ impl Handler {
             false => event.to_vec(),
         };
         Made { emitted, passed: verdict.map(|verdict| (verdict != 0).then(event)) }
+    }
+
+    /// The number of calls of `printf`, and the last lines.
+    pub(super) fn printed(&self) -> (u64, Vec<String>) {
+        let statics = self.engine.statics();
+        self.prints.read(|at| {
+            statics.get(at as usize..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+        })
     }
 
     fn fetch_attributes(&mut self) {
@@ -151,12 +160,18 @@ pub(super) mod testing {
 
     /// A handler that reports its thread to `to`, and returns when the other end of `hold` is dropped.
     pub(crate) fn reporting(down: Arc<Down>, to: Sender<(String, i32)>, hold: Receiver<()>) -> Handler {
-        Handler { engine: Box::new(Reporting { to, hold }), makes_output: false, down, before: Vec::new() }
+        Handler {
+            engine: Box::new(Reporting { to, hold }),
+            makes_output: false,
+            down,
+            before: Vec::new(),
+            prints: Prints::default(),
+        }
     }
 
     /// A handler that panics when it is called.
     pub(crate) fn broken(down: Arc<Down>) -> Handler {
-        Handler { engine: Box::new(Broken), makes_output: false, down, before: Vec::new() }
+        Handler { engine: Box::new(Broken), makes_output: false, down, before: Vec::new(), prints: Prints::default() }
     }
 }
 
@@ -221,7 +236,13 @@ mod tests {
             let down = Arc::new(Down::new(false).unwrap());
             let name = engine.name();
             let engine = Box::new(Beside { engine, down: down.clone() });
-            let mut handler = Handler { engine, makes_output: false, down: down.clone(), before: vec![0; 2] };
+            let mut handler = Handler {
+                engine,
+                makes_output: false,
+                down: down.clone(),
+                before: vec![0; 2],
+                prints: Prints::default(),
+            };
             assert!(handler.call(&[]).passed.is_ok());
             let now = [0, 1].map(|number| down.words().attribute(number));
             assert_eq!(now, [5, 101], "{name}: the handler in the kernel stores and adds the same");

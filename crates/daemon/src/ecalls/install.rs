@@ -56,7 +56,7 @@ struct Draft {
     /// Interrupts per second of its timer.
     interrupts: u64,
     /// The program of each handler, in the order of the chain.
-    programs: Vec<Program>,
+    programs: Vec<Arc<Program>>,
     /// The session's attributes, including those of these handlers.
     attributes: Vec<String>,
     down: Arc<Down>,
@@ -219,13 +219,13 @@ impl Ecalls {
         peer: Peer,
         request: &SubscriptionRequest,
         service: &ServiceInfo,
-        programs: &[Program],
+        programs: &[Arc<Program>],
     ) -> Result<Bound, Problem> {
         let (most, key) = self.config().instructions_at(&service.name, service.origin);
         if let Some(fuel) = request.fuel.filter(|fuel| *fuel > most) {
             return Err(problems::limit(&format!("{fuel} instructions of fuel"), most, key));
         }
-        let bound = Bound::of(programs, request.fuel, most);
+        let bound = Bound::of(programs.iter().map(|program| &**program), request.fuel, most);
         self.registry().check_room_for_instructions(peer.owner, service, bound.instructions, key)?;
         Ok(bound)
     }
@@ -249,21 +249,16 @@ impl Ecalls {
         service: &ServiceInfo,
         plan: &Plan,
         mut attributes: Vec<String>,
-    ) -> Result<(Vec<Program>, Vec<String>), Problem> {
+    ) -> Result<(Vec<Arc<Program>>, Vec<String>), Problem> {
         let (mut input, mut programs) = (service.format.clone(), Vec::new());
         for step in plan.in_kernel.iter().chain(&plan.in_daemon) {
-            let code = match step {
-                Step::KHandler => {
-                    let name = request.k_handler.as_deref().unwrap_or_default();
-                    self.registry().handler(name, peer)?.info.code.clone()
-                }
-                Step::KCode => request.k_code.clone().unwrap_or_default(),
-                _ => continue,
-            };
             let environment =
                 Environment { input: Some(input.clone()), attributes: attributes.clone(), ..Environment::default() };
-            let program = qfabric_ecode::compile(&code, &environment);
-            let program = program.map_err(|diagnostics| problems::code(step.name(), &diagnostics))?;
+            let program = match step {
+                Step::KHandler => self.named(request.k_handler.as_deref().unwrap_or_default(), peer, environment)?,
+                Step::KCode => compiled(*step, request.k_code.as_deref().unwrap_or_default(), &environment)?,
+                _ => continue,
+            };
             attributes.clone_from(&program.attributes);
             input = program.output.clone().unwrap_or(input);
             programs.push(program);
@@ -276,6 +271,24 @@ impl Ecalls {
                 "nothing: use another connection",
             )),
         }
+    }
+
+    /// The program of a named handler, which is compiled at its first use.
+    fn named(&self, name: &str, peer: Peer, environment: Environment) -> Result<Arc<Program>, Problem> {
+        let (code, known) = {
+            let registry = self.registry();
+            let handler = registry.handler(name, peer)?;
+            (handler.info.code.clone(), handler.compiled.find(&environment))
+        };
+        if let Some(program) = known {
+            return Ok(program);
+        }
+        let program = compiled(Step::KHandler, &code, &environment)?;
+        // Another text may have taken the name in the meantime.
+        let mut registry = self.registry();
+        let handler = registry.handlers.get_mut(name).filter(|handler| handler.info.code == code);
+        handler.into_iter().for_each(|handler| handler.compiled.keep(environment.clone(), &program));
+        Ok(program)
     }
 
     /// The source through which the chain submits events to a channel.
@@ -526,8 +539,13 @@ fn memory_step<'a>(draft: &'a Draft, up: Option<&'a Up>) -> Result<KernelStep<'a
     Ok(KernelStep::Memory { memory, position })
 }
 
+fn compiled(step: Step, code: &str, environment: &Environment) -> Result<Arc<Program>, Problem> {
+    let program = qfabric_ecode::compile(code, environment);
+    program.map(Arc::new).map_err(|diagnostics| problems::code(step.name(), &diagnostics))
+}
+
 /// The format of events at this step; without the step, at the end of the chain.
-fn delivered(input: &Format, plan: &Plan, programs: &[Program], at: Step) -> Format {
+fn delivered(input: &Format, plan: &Plan, programs: &[Arc<Program>], at: Step) -> Format {
     let mut format = input.clone();
     let mut programs = programs.iter();
     for step in plan.in_kernel.iter().chain(&plan.in_daemon) {
@@ -553,6 +571,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
     use std::sync::atomic::Ordering;
+
+    use qfabric_types::api::ecalls::HandlerRequest;
 
     use super::*;
     use crate::ecalls::EcallsConfig;
@@ -580,6 +600,30 @@ mod tests {
                 child.kill().and_then(|()| child.wait()).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_named_handler_is_compiled_once_and_shared_by_its_subscriptions() {
+        let folder = tempfile::tempdir().unwrap();
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
+        let root = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
+        let put = |code: &str| {
+            let request = HandlerRequest { lease: None, code: code.to_owned(), open: false };
+            ecalls.put_handler(root, "my.handler", request).unwrap()
+        };
+        put("attr.calls += 1; return 1;");
+        let (service, k_handler) = (misses::SERVICE.to_owned(), Some("my.handler".to_owned()));
+        let request = SubscriptionRequest { service, k_handler, ..Default::default() };
+        ecalls.subscribe(root, request.clone()).unwrap();
+        let input = Some(ecalls.service(misses::SERVICE).unwrap().format);
+        let environment = || Environment { input: input.clone(), ..Environment::default() };
+        let named = |peer| ecalls.named("my.handler", peer, environment());
+        let of_first = ecalls.registry().handlers["my.handler"].compiled.find(&environment()).unwrap();
+        assert!(Arc::ptr_eq(&named(root).unwrap(), &of_first));
+        put("return 0;");
+        assert!(!Arc::ptr_eq(&named(root).unwrap(), &of_first), "the text has changed");
+        let other = Peer { owner: Owner { uid: 7, gid: 7 }, ..root };
+        assert!(named(other).is_err(), "the handler is not open to others");
     }
 
     // A loop with an unknown number of turns gets a quarter of the limit, so three of these handlers fit.

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `policy` | limits and rights |
 //! | `registry` | services, subscriptions, connections, named handlers |
-//! | `plan`, `checks`, `install` | from a request to a working subscription: all or nothing |
+//! | `plan`, `checks`, `compiled`, `install` | from a request to a working subscription: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
 //! | `redirect`, `far` | events to and from channels; handlers between hosts |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
@@ -28,6 +28,7 @@
 
 mod call;
 mod checks;
+mod compiled;
 mod crew;
 mod dispatcher;
 mod far;
@@ -180,7 +181,7 @@ pub(crate) struct EcallsReport {
     pub dropped_queue: u64,
     pub nonsense: u64,
     pub taken_out: u64,
-    /// Events that missed handlers in the kernel because a handler before them was just being removed.
+    /// Events that missed handlers in the kernel because 15 handlers before them were just being removed.
     pub missed: u64,
     pub misses_dropped: u64,
     pub cpu: u64,

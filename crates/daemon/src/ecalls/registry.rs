@@ -10,6 +10,7 @@ use qfabric_types::format::Format;
 use qfabric_types::{Instant, Owner};
 use tokio::sync::oneshot;
 
+use super::compiled::Compiled;
 use super::memory::Down;
 use super::policy::EcallsConfig;
 use super::problems;
@@ -117,6 +118,7 @@ pub(crate) struct Lease {
 pub(crate) struct Handler {
     pub info: HandlerInfo,
     pub lease: Option<LeaseId>,
+    pub compiled: Compiled,
 }
 
 /// A call that waits for its answer.

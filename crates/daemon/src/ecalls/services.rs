@@ -8,6 +8,7 @@ use qfabric_types::api::net::{OFFER_FORMAT, OFFER_SERVICE};
 use qfabric_types::format::Format;
 use qfabric_types::text::is_plain;
 
+use super::compiled::Compiled;
 use super::registry::{Handler, Service, ServiceOwner, Snapshot};
 use super::{Ecalls, Remains, misses, problems};
 use crate::auth::Peer;
@@ -188,7 +189,7 @@ impl Ecalls {
             None => registry.check_room_for_handler(peer.owner, &self.config())?,
         }
         let info = HandlerInfo { name: name.to_owned(), code, owner: peer.owner, open };
-        registry.handlers.insert(name.to_owned(), Handler { info: info.clone(), lease });
+        registry.handlers.insert(name.to_owned(), Handler { info: info.clone(), lease, compiled: Compiled::default() });
         Ok(info)
     }
 

@@ -355,11 +355,27 @@ impl Subscription {
         counters
     }
 
+    /// The number of calls of `printf` of its handlers, and the last lines of each.
+    fn printed(&self) -> (u64, Vec<String>) {
+        let (mut calls, mut lines) = lock(&self.installed).as_ref().map(Installed::printed).unwrap_or_default();
+        for stage in &self.chain.stages {
+            if let Stage::Handler(handler) = stage {
+                let (more, last) = lock(handler).printed();
+                calls += more;
+                lines.extend(last);
+            }
+        }
+        (calls, lines)
+    }
+
     pub(super) fn info(&self) -> SubscriptionInfo {
         let value = |(number, name): (usize, &String)| (name.clone(), self.chain.down.words().attribute(number));
         // In a separate `let`: a guard inside the structure expression would live until all of it is built.
         let state = lock(&self.state).clone();
+        let (prints, printed) = self.printed();
         SubscriptionInfo {
+            printed,
+            prints,
             id: self.id,
             service: self.terms.service_name.clone(),
             owner: self.terms.owner,

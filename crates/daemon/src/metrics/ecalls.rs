@@ -21,7 +21,7 @@ pub(super) const TOTALS: [Metric<EcallsReport>; 14] = [
     of("ecalls_dropped_queue", "events dropped because a queue was full", |r| Counter(r.dropped_queue)),
     of("ecalls_nonsense", "messages rejected because they were invalid or not allowed", |r| Counter(r.nonsense)),
     of("ecalls_taken_out", "handlers removed because of faults or too much CPU time", |r| Counter(r.taken_out)),
-    of("ecalls_missed", "events that missed handlers because one before them was just being removed", |r| {
+    of("ecalls_missed", "events that missed handlers because 15 before them were just being removed", |r| {
         Counter(r.missed)
     }),
     of("ecalls_favours_dropped", "events that favoured no server because the control thread's queue was full", |r| {

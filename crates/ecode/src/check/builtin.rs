@@ -35,8 +35,11 @@ const BUILTINS: &[(&str, &[&str])] = &[
     ("strcmp", &["a", "b"]),
     ("strncmp", &["a", "b", "most"]),
     ("strcpy", &["to", "from"]),
+    (PRINTF, &["format", "values…"]),
 ];
 
+/// Takes any number of values.
+const PRINTF: &str = "printf";
 /// Fractional bits of a fixed-point number (Q16.16).
 const POINT: i64 = 16;
 
@@ -49,6 +52,9 @@ impl Checker<'_> {
         let Some((_, parameters)) = BUILTINS.iter().find(|(known, _)| *known == name.name) else {
             return self.fail_unknown_function(name);
         };
+        if name.name == PRINTF {
+            return self.print(arguments, span);
+        }
         if parameters.len() != arguments.len() {
             let message = arity(&name.name, parameters, arguments.len());
             return self.fail(Diagnostic::new(span, message, "wrong number of arguments"));

@@ -16,6 +16,7 @@ mod layout;
 mod limits;
 mod loops;
 mod place;
+mod print;
 mod random;
 mod record;
 mod renumber;

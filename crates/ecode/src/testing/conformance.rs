@@ -18,11 +18,12 @@ pub struct Call {
     output: Option<Vec<u8>>,
     emitted: Vec<Vec<u8>>,
     attributes: Option<Vec<i64>>,
+    printed: Option<Vec<&'static str>>,
 }
 
 /// A call that must return a verdict.
 pub(super) fn gives(verdict: i64) -> Call {
-    Call { input: vec![], answer: Ok(verdict), output: None, emitted: vec![], attributes: None }
+    Call { input: vec![], answer: Ok(verdict), output: None, emitted: vec![], attributes: None, printed: None }
 }
 
 /// A call that must end with a fault in this line.
@@ -52,13 +53,24 @@ impl Call {
         Call { attributes: Some(attributes.to_vec()), ..self }
     }
 
-    fn check(&self, engine: &mut dyn Engine) -> Result<(), String> {
+    /// Expects these lines of `printf` after the call, of this and earlier calls.
+    pub(super) fn prints(self, lines: &[&'static str]) -> Self {
+        Call { printed: Some(lines.to_vec()), ..self }
+    }
+
+    fn check(&self, program: &Program, engine: &mut dyn Engine) -> Result<(), String> {
         let mut emitted = Vec::new();
         let answer = engine.call(&self.input, &CONTEXT, &mut |event| emitted.push(event.to_vec()));
         same("answer", &self.answer, &answer)?;
         same("emitted events", &self.emitted, &emitted)?;
         if let Some(output) = &self.output {
             same("output", &output[..], engine.output())?;
+        }
+        if let Some(printed) = &self.printed {
+            let statics = engine.statics();
+            let word = |at: u32| u64::from_le_bytes(*statics[at as usize..].first_chunk().expect("a word of the ring"));
+            let (_, lines) = program.uses.prints.read(word);
+            same("printed lines", &printed[..], &lines.iter().map(String::as_str).collect::<Vec<_>>()[..])?;
         }
         match &self.attributes {
             Some(attributes) => same("attributes", &attributes[..], engine.attributes()),
@@ -96,7 +108,7 @@ fn check(case: &Case, make: &mut dyn FnMut(&Program) -> Box<dyn Engine>) -> Resu
     let program = compile(case.text, &Environment::default()).map_err(refused)?;
     let mut engine = make(&program);
     for (number, call) in case.calls.iter().enumerate() {
-        let checked = call.check(&mut *engine);
+        let checked = call.check(&program, &mut *engine);
         checked.map_err(|why| format!("{}: {}: call {number}: {why}", engine.name(), case.claim))?;
     }
     Ok(())

@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         memory(),
         records(),
         strings(),
+        printing(),
         floats(),
         faulting(),
         shared(),
@@ -30,6 +31,30 @@ macro_rules! on_ints {
     ($body:literal) => {
         concat!("struct input { int a; int b; };\n", $body)
     };
+}
+
+fn printing() -> Vec<Case> {
+    vec![
+        case(
+            "printf shows values of every kind in the order of the calls",
+            on_ints!(
+                "printf(\"%d %u %x\\n\", input.a, input.a, (long)input.a);
+                 for (int i = 0; i < 2; i++) printf(\"%c%d %.2f\", 'a' + i, i, input.b / 4.0);
+                 return printf(\"done %%\");"
+            ),
+            [gives(0).of(&[-1, 5]).prints(&["-1 4294967295 ffffffffffffffff", "a0 1.25", "b1 1.25", "done %"])],
+        ),
+        case(
+            "printf keeps the last sixteen calls, and no part of one that faults",
+            on_ints!("for (int i = 0; i < input.a; i++) printf(\"%d\", i); printf(\"%d\", 1 / input.b);"),
+            [
+                gives(1).of(&[1, 1]).prints(&["0", "1"]),
+                faults(Division, 2)
+                    .of(&[15, 0])
+                    .prints(&["1", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14"]),
+            ],
+        ),
+    ]
 }
 
 fn arithmetic() -> Vec<Case> {

@@ -49,3 +49,14 @@ int main(int x) { return x; }
 struct point { int x; } p;
 int f(int x) { return x; }
 return f(p);
+//// printf without a format
+printf(3);
+//// printf with a conversion that is not offered
+char name[4];
+printf("%s", name);
+//// printf with too few and too many values
+printf("%d");
+printf("%d %d %d %d %d %d %d", 1, 2, 3, 4, 5, 6, 7);
+//// printf of a fraction as an integer
+double x;
+printf("%d", x / 2);

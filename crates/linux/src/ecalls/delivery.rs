@@ -6,6 +6,7 @@ use qfabric_ecode::bpf::{Alu, Asm, Jmp, Label, Reg, Size};
 use qfabric_types::memory::{Geometry, HEADER_BYTES, Layout, SLOT_HEADER_BYTES, UpHeader};
 
 use super::favour::favour;
+use super::ring::{NO_USER, PREFIX, SHARE};
 use super::source::{helper, pieces};
 use super::state;
 
@@ -24,7 +25,7 @@ pub(super) mod private {
 }
 
 /// Header of a record in the ring to user space: id, time, deadline, then in one word the length and, in the upper
-/// half, the user's number plus 1 (0: without a bound). The event follows.
+/// half, the user's number ([`NO_USER`]: without a bound). The event follows.
 pub(super) const RECORD_HEADER: u32 = 32;
 /// Size from which the kernel's own routine copies, in bytes.
 const LONG: u32 = 256;
@@ -46,13 +47,11 @@ pub(super) enum Target {
     Favour { aim: u32, raised: u32 },
 }
 
-/// The bound on the bytes of a user's records in a ring: the map with the words of the users, the user's number, the
-/// largest sum.
+/// The bound on the bytes of a user's records in a ring: the map with the words of the users, and the user's number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingBound {
     pub counts: u32,
     pub number: u32,
-    pub most: u32,
 }
 
 /// Position of an event relative to r6, and its size.
@@ -130,11 +129,15 @@ pub(super) fn copy(asm: &mut Asm, (to, to_offset): (Reg, i16), (from, from_offse
 fn to_ring(asm: &mut Asm, map: u32, id: u64, bound: Option<RingBound>, event: Place) {
     let (full, done) = (asm.label(), asm.label());
     let bytes = (RECORD_HEADER + event.bytes.next_multiple_of(8)) as i32;
-    if let Some(RingBound { counts, number, most }) = bound {
+    let taken = bytes + PREFIX as i32;
+    if let Some(RingBound { counts, number }) = bound {
+        asm.lddw_map_value(Reg::R1, counts, 8 * SHARE);
+        asm.load(Size::D, Reg::R2, Reg::R1, 0);
         asm.lddw_map_value(Reg::R1, counts, 8 * number);
-        asm.mov(Reg::R0, bytes);
+        asm.mov(Reg::R0, taken);
         asm.atomic_fetch_add(Size::D, Reg::R1, 0, Reg::R0);
-        asm.jump_if(Jmp::Gt, Reg::R0, most as i32 - bytes, full);
+        asm.alu64(Alu::Add, Reg::R0, taken);
+        asm.jump_if(Jmp::Gt, Reg::R0, Reg::R2, full);
     }
     asm.lddw_map(Reg::R1, map);
     asm.mov(Reg::R2, bytes);
@@ -144,8 +147,8 @@ fn to_ring(asm: &mut Asm, map: u32, id: u64, bound: Option<RingBound>, event: Pl
     asm.lddw(Reg::R1, id as i64);
     asm.store(Size::D, Reg::R0, 0, Reg::R1);
     stamp(asm, Reg::R0, 8);
-    let user = bound.map_or(0, |bound| i64::from(bound.number) + 1);
-    asm.lddw(Reg::R1, user << 32 | i64::from(event.bytes));
+    let user = bound.map_or(NO_USER, |bound| bound.number);
+    asm.lddw(Reg::R1, i64::from(user) << 32 | i64::from(event.bytes));
     asm.store(Size::D, Reg::R0, 24, Reg::R1);
     asm.store(Size::D, Reg::R10, SCRATCH, Reg::R0);
     copy(asm, (Reg::R0, RECORD_HEADER as i16), (Reg::R6, event.offset), event.bytes);
@@ -154,9 +157,9 @@ fn to_ring(asm: &mut Asm, map: u32, id: u64, bound: Option<RingBound>, event: Pl
     asm.call(helper::RINGBUF_SUBMIT);
     asm.jump(done);
     asm.bind(full);
-    if let Some(RingBound { counts, number, .. }) = bound {
+    if let Some(RingBound { counts, number }) = bound {
         asm.lddw_map_value(Reg::R1, counts, 8 * number);
-        asm.mov(Reg::R0, -bytes);
+        asm.mov(Reg::R0, -taken);
         asm.atomic_add(Size::D, Reg::R1, 0, Reg::R0);
     }
     count(asm, state::DROPPED_RING);

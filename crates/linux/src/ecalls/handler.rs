@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use qfabric_ecode::bpf::Size;
 use qfabric_ecode::hir::Builtin;
-use qfabric_ecode::{Fault, Program};
+use qfabric_ecode::{Fault, Prints, Program};
 use qfabric_types::format::{Format, Kind as FieldKind};
 
 use super::assemble::{Placement, Plan, Shared, Stage};
@@ -34,6 +34,8 @@ pub struct Installed {
     state: Mapping,
     entries: u32,
     entry_bytes: u32,
+    /// What each handler prints, and the place of its statics in the state.
+    prints: Vec<(Prints, u32)>,
     _maps: Vec<Map>,
     // After the links: a handler that still runs keeps its place.
     _place: Option<Place>,
@@ -86,6 +88,19 @@ impl Installed {
     /// The interfaces that the chain follows; `None`: its request named them, or its events are not packets.
     pub fn followed(&self) -> Option<&Arc<Followed>> {
         self.followed.as_ref()
+    }
+
+    /// The number of calls of `printf` of its handlers, and the last lines of each.
+    pub fn printed(&self) -> (u64, Vec<String>) {
+        let (mut calls, mut lines) = (0, Vec::new());
+        for (prints, statics) in &self.prints {
+            // A handler that prints has statics, so all CPUs share one entry.
+            let word = |at: u32| self.state.words((statics + at) as usize)[0].load(Ordering::Relaxed);
+            let (more, last) = prints.read(word);
+            calls += more;
+            lines.extend(last);
+        }
+        (calls, lines)
     }
 
     fn word(&self, entry: u32, at: i16) -> u64 {
@@ -150,6 +165,7 @@ impl Installer<'_> {
             state: mapping,
             entries,
             entry_bytes,
+            prints: plan.programs().zip(&placements).map(|(p, at)| (p.uses.prints.clone(), at.statics)).collect(),
             _maps: vec![state],
             _place: place,
             _ring_user: ring_user,
@@ -160,7 +176,10 @@ impl Installer<'_> {
     /// The number of the user whose records in the ring are bounded.
     fn ring_user(&self) -> Result<Option<Arc<u32>>, InstallError> {
         let Some(Step::Tail { ring, user: Some(user), .. }) = self.request.steps.last() else { return Ok(None) };
-        let full = || self.steps("too many users have handlers whose events leave the kernel".into());
+        let full = || {
+            let most = ring.most_users();
+            self.steps(format!("{most} users have handlers whose events leave the kernel, the limit; try again later"))
+        };
         ring.number_of(*user).ok_or_else(full).map(Some)
     }
 
@@ -388,13 +407,13 @@ impl Installer<'_> {
     ) -> Result<Target, InstallError> {
         if RECORD_HEADER + event.size.next_multiple_of(8) > ring.most() {
             let (size, bytes) = (event.size, ring.bytes());
-            return Err(self.steps(format!("an event of {size} bytes exceeds a quarter of the ring ({bytes} bytes)")));
+            return Err(self.steps(format!("an event of {size} bytes exceeds an eighth of the ring ({bytes} bytes)")));
         }
         fds.push(ring.fd());
         let map = fds.len() as u32 - 1;
         let bound = number.map(|number| {
             fds.push(ring.counts_fd());
-            RingBound { counts: map + 1, number, most: ring.most() }
+            RingBound { counts: map + 1, number }
         });
         Ok(Target::Ring { map, id, bound })
     }

@@ -64,7 +64,7 @@ impl Kernel {
         self.shared.program_ids()
     }
 
-    /// Events that missed handlers of a process because a handler before them was just being removed.
+    /// Events that missed handlers of a process because 15 handlers before them were just being removed.
     pub fn missed_by_removals(&self) -> u64 {
         self.shared.missed()
     }

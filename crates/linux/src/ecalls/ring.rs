@@ -27,8 +27,9 @@ pub struct Record<'a> {
 }
 
 /// The ring. Handlers in the kernel write; one thread at a time reads. A full ring drops the newest event and the
-/// installation counts it ([`super::Counters::dropped_ring`]). The records of one user take at most a quarter of the
-/// ring: handlers add the size of a record to the user's word before they write it, and the reader subtracts it.
+/// installation counts it ([`super::Counters::dropped_ring`]). Each user has a share: handlers add the size of a record
+/// to the user's word before they write it, and the reader subtracts it. The shares of all users together leave an
+/// eighth of the ring to root, whose records have no bound.
 #[derive(Debug)]
 pub struct EventRing {
     map: Map,
@@ -37,9 +38,9 @@ pub struct EventRing {
     page: usize,
     reader: Mapping,
     writer: Mapping,
-    /// The bytes of each user's records in the ring: a word for each number.
+    /// Word 0: the share of each user, in bytes. The others: the bytes of a user's records, by the user's number.
     counts: Map,
-    waiting: Mapping,
+    words: Mapping,
     state: Lock<State, { rank::EVENT_RING }>,
 }
 
@@ -51,12 +52,16 @@ struct State {
     users: BTreeMap<u32, Arc<u32>>,
 }
 
-/// Users with records or handlers at the same time.
-const USERS: u32 = 16_384;
+/// The shares never become smaller, in bytes: this limits the users with records or handlers at the same time.
+const LEAST_SHARE: u32 = 2048;
+/// Word with the share of each user, which is no user's number.
+pub(super) const SHARE: u32 = 0;
+/// In the header of a record whose user has no bound.
+pub(super) const NO_USER: u32 = 0;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Bytes of the kernel's header of a record.
-const PREFIX: usize = 8;
+pub(super) const PREFIX: usize = 8;
 
 impl EventRing {
     /// A ring of at least `bytes`, which must be a power of two, and at least one page. A record takes 40 bytes plus
@@ -66,9 +71,10 @@ impl EventRing {
         let bytes = whole_pages(bytes, page);
         let map = Map::ring(bytes)?;
         let (reader, writer) = map.map_ring(bytes as usize)?;
-        let counts = Map::array(8 * USERS, 1)?;
-        let waiting = counts.map(8 * USERS as usize)?;
-        Ok(EventRing { map, bytes, page, reader, writer, counts, waiting, state: Lock::default() })
+        let size = 8 * (most_users(bytes) + 1);
+        let counts = Map::array(size, 1)?;
+        let words = counts.map(size as usize)?;
+        Ok(EventRing { map, bytes, page, reader, writer, counts, words, state: Lock::default() })
     }
 
     /// Readable while there are records (poll, epoll).
@@ -88,32 +94,40 @@ impl EventRing {
         taken
     }
 
-    /// The number of a user, kept as long as the user has handlers or records. `None`: too many users have.
+    /// The number of a user, kept as long as the user has handlers or records. `None`: [`EventRing::most_users`] have.
+    /// The shares follow the number of users. A user whose records exceed the new share writes again when enough of
+    /// them are read.
     pub(super) fn number_of(&self, user: u32) -> Option<Arc<u32>> {
         let mut state = self.state.lock();
         if let Some(number) = state.users.get(&user) {
             return Some(number.clone());
         }
-        let waits = |number: u32| self.waiting_of(number).load(Ordering::Relaxed) > 0;
+        let waits = |number: u32| self.word(number).load(Ordering::Relaxed) > 0;
         state.users.retain(|_, number| Arc::strong_count(number) > 1 || waits(**number));
         let used: BTreeSet<u32> = state.users.values().map(|number| **number).collect();
-        let free = Arc::new((0..USERS).find(|number| !used.contains(number))?);
+        let free = Arc::new((SHARE + 1..=self.most_users()).find(|number| !used.contains(number))?);
         state.users.insert(user, free.clone());
+        let share = share(self.bytes, state.users.len() as u32);
+        self.word(SHARE).store(share.into(), Ordering::Relaxed);
         Some(free)
     }
 
-    /// The map with the words of the users.
+    pub(super) fn most_users(&self) -> u32 {
+        most_users(self.bytes)
+    }
+
+    /// The map with the words of the users, at eight bytes for each number.
     pub(super) fn counts_fd(&self) -> BorrowedFd<'_> {
         self.counts.fd()
     }
 
-    /// Largest size of a record, and of all records of a user in the ring.
+    /// Largest size of a record.
     pub(super) fn most(&self) -> u32 {
-        self.bytes / 4
+        share(self.bytes, 1)
     }
 
-    fn waiting_of(&self, number: u32) -> &AtomicU64 {
-        &self.waiting.words(8 * number as usize)[0]
+    fn word(&self, number: u32) -> &AtomicU64 {
+        &self.words.words(8 * number as usize)[0]
     }
 
     /// Reads one record; returns `false` if there is none yet.
@@ -131,8 +145,9 @@ impl EventRing {
         if length & DISCARDED == 0 && bytes >= RECORD_HEADER as usize {
             room.resize(bytes, 0);
             self.writer.copy_to(at + PREFIX, room);
-            if let Some(number) = user_of(room).filter(|number| *number < USERS) {
-                self.waiting_of(number).fetch_sub(bytes as u64, Ordering::Relaxed);
+            let number = (word(room, 24) >> 32) as u32;
+            if number != NO_USER && number <= self.most_users() {
+                self.word(number).fetch_sub((bytes + PREFIX) as u64, Ordering::Relaxed);
             }
             each(record(room));
             *taken += 1;
@@ -161,16 +176,21 @@ pub(super) fn whole_pages(bytes: u32, page: usize) -> u32 {
     bytes.max(u32::try_from(page).unwrap_or(u32::MAX))
 }
 
+/// The share of each user in a ring: all users together leave an eighth of it to root. One user has at most an eighth,
+/// so that the next user's share is free at once, also if all others are used up.
+fn share(bytes: u32, users: u32) -> u32 {
+    (bytes / 8).min((bytes - bytes / 8) / users.max(1))
+}
+
+fn most_users(bytes: u32) -> u32 {
+    (bytes - bytes / 8) / LEAST_SHARE
+}
+
 /// `bytes` has at least the size of a header.
 fn record(bytes: &[u8]) -> Record<'_> {
     let data = &bytes[RECORD_HEADER as usize..];
     let length = (word(bytes, 24) as u32 as usize).min(data.len());
     Record { id: word(bytes, 0), time_ns: word(bytes, 8), deadline_ns: word(bytes, 16), data: &data[..length] }
-}
-
-/// The number of the record's user; `None`: without a bound.
-fn user_of(bytes: &[u8]) -> Option<u32> {
-    ((word(bytes, 24) >> 32) as u32).checked_sub(1)
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -187,18 +207,42 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let record = record(&bytes);
         assert_eq!((record.id, record.time_ns, record.deadline_ns, record.data), (7, 8, 9, &b"abcdefgh"[..]));
-        assert_eq!(user_of(&bytes), None);
     }
 
     #[test]
     fn a_user_keeps_the_number_as_long_as_handlers_or_records_exist() {
-        let Ok(ring) = EventRing::new(4096).map_err(crate::testing::skip) else { return };
+        let Ok(ring) = EventRing::new(65_536).map_err(crate::testing::skip) else { return };
         let (first, second) = (ring.number_of(1_000).unwrap(), ring.number_of(2_000).unwrap());
-        assert_eq!((*first, *second, *ring.number_of(1_000).unwrap()), (0, 1, 0));
-        ring.waiting_of(1).store(40, Ordering::Relaxed);
+        assert_eq!((*first, *second, *ring.number_of(1_000).unwrap()), (1, 2, 1));
+        ring.word(2).store(40, Ordering::Relaxed);
         drop((first, second));
-        assert_eq!(*ring.number_of(3_000).unwrap(), 0, "that of the user without records");
-        assert_eq!(*ring.number_of(2_000).unwrap(), 1);
+        assert_eq!(*ring.number_of(3_000).unwrap(), 1, "that of the user without records");
+        assert_eq!(*ring.number_of(2_000).unwrap(), 2);
+    }
+
+    #[test]
+    fn the_shares_of_all_users_leave_an_eighth_to_root_and_room_for_the_next_user() {
+        for bytes in [1 << 16, 1 << 20] {
+            let root = bytes / 8;
+            for users in 1..=most_users(bytes) {
+                let each = share(bytes, users);
+                assert!(users * each <= bytes - root && each >= LEAST_SHARE, "{users} users of {bytes} bytes");
+                let before = (users - 1) * share(bytes, users - 1);
+                assert!(before + each <= bytes, "the share of user {users} is free though all others are used up");
+            }
+        }
+        assert_eq!((share(1 << 20, 1), share(1 << 20, 7), most_users(1 << 20)), (1 << 17, 1 << 17, 448));
+    }
+
+    #[test]
+    fn the_share_follows_the_users_and_one_user_more_than_the_limit_is_refused() {
+        let Ok(ring) = EventRing::new(65_536).map_err(crate::testing::skip) else { return };
+        let mut users: Vec<_> = (0..ring.most_users()).map(|user| ring.number_of(user).unwrap()).collect();
+        assert_eq!(ring.word(SHARE).load(Ordering::Relaxed), u64::from(LEAST_SHARE));
+        assert!(ring.number_of(1_000).is_none());
+        users.truncate(1);
+        assert!(ring.number_of(1_000).is_some());
+        assert_eq!(ring.word(SHARE).load(Ordering::Relaxed), 8192, "two users");
     }
 
     #[test]

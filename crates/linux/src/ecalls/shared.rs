@@ -12,8 +12,8 @@
 //! the next shared program of the hook.
 //!
 //! A handler checks by itself whether the event concerns its process, so an event that meets a change of the tables
-//! never reaches a wrong one. If it meets a handler that is just being removed, the call fails: it misses the handlers
-//! behind that one, continues with the second process, and is counted.
+//! never reaches a wrong one. If it meets a handler that is just being removed, the call fails, and the event goes on
+//! with the next one: a removed handler keeps its entry in `nexts` until its number is given out again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qfabric_ecode::bpf::{Asm, Code, Jmp, Label, Reg, Size};
+use qfabric_ecode::bpf::{Alu, Asm, Code, Jmp, Label, Reg, Size};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::format::Format;
 
@@ -32,7 +32,7 @@ use crate::bpf::{self, Btf, Link, Loaded, Map, Mapping, Table};
 
 /// Handlers of one process at one shared program.
 const CHAIN: usize = 15;
-/// Handlers at one shared program; entry 0 is not a handler.
+/// Handlers at one shared program, a power of two; entry 0 is not a handler.
 const HANDLERS: u32 = 4096;
 /// Entry of the program that continues with the event's second process.
 const SECOND: u32 = 0;
@@ -118,7 +118,7 @@ impl SharedHooks {
         programs.filter_map(|program| program.info().ok()).map(|info| info.id).collect()
     }
 
-    /// Events that missed handlers of a process because a handler before them was just being removed.
+    /// Events that missed handlers of a process because [`CHAIN`] handlers before them were just being removed.
     pub(super) fn missed(&self) -> u64 {
         let all = self.all.lock();
         all.iter().map(|shared| shared.nexts.words(MISSED)[0].load(Ordering::Relaxed)).sum()
@@ -165,12 +165,21 @@ pub(super) fn go_to_next(asm: &mut Asm, maps: u32, number: u32) {
     asm.exit();
 }
 
-/// A tail call of entry r8. If the entry is empty, counts this and continues with the second process; returns if there
-/// is none.
+/// A tail call of entry r8. If the entry is empty, continues with the entry that follows it in `nexts`; after [`CHAIN`]
+/// empty entries counts this and continues with the second process. Returns if there is none. Loses r7.
 fn go_to(asm: &mut Asm, programs: u32, nexts: u32) {
-    let none = asm.label();
+    let (again, none) = (asm.label(), asm.label());
+    asm.mov(Reg::R7, CHAIN as i32);
+    asm.bind(again);
     tail_call(asm, programs);
     asm.jump_if(Jmp::Eq, Reg::R8, SECOND as i32, none);
+    asm.alu64(Alu::And, Reg::R8, HANDLERS as i32 - 1);
+    asm.alu64(Alu::Lsh, Reg::R8, 3);
+    asm.lddw_map_value(Reg::R1, nexts, 0);
+    asm.alu64(Alu::Add, Reg::R1, Reg::R8);
+    asm.load(Size::W, Reg::R8, Reg::R1, 0);
+    asm.alu64(Alu::Sub, Reg::R7, 1);
+    asm.jump_if(Jmp::Ne, Reg::R7, 0, again);
     asm.lddw_map_value(Reg::R1, nexts, MISSED as u32);
     asm.mov(Reg::R0, 1);
     asm.atomic_add(Size::D, Reg::R1, 0, Reg::R0);
@@ -352,7 +361,6 @@ fn find(asm: &mut Asm, process: Reg, none: Label) {
 
 /// r0 = the value of the key on the stack.
 fn look_up(asm: &mut Asm, map: u32, none: Label) {
-    use qfabric_ecode::bpf::Alu;
     asm.lddw_map(Reg::R1, map);
     asm.mov(Reg::R2, Reg::R10);
     asm.alu64(Alu::Add, Reg::R2, i32::from(KEY));
@@ -401,10 +409,10 @@ mod tests {
         (kernel.install(&request).unwrap(), down)
     }
 
-    /// This thread and a child answer each other on one CPU. The entry of this process's handler is empty, as while it
-    /// is being removed, after the first turn. The child's handler gets all switches, also those from this process.
+    /// This thread and a child answer each other on one CPU. The entries of this process's first two handlers are empty,
+    /// as while they are being removed. Its last handler and the child's get all switches.
     #[test]
-    fn an_event_that_meets_a_removed_handler_continues_with_its_second_process() {
+    fn an_event_that_meets_removed_handlers_continues_with_the_next_one_and_its_second_process() {
         const TURNS: i64 = 200;
         let Ok(kernel) = Kernel::open().map_err(crate::testing::skip) else { return };
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -417,9 +425,11 @@ mod tests {
         let input = Some(kernel.service("sched.switch").unwrap().format.clone());
         let environment = Environment { input, attributes: vec!["seen".into()], ..Environment::default() };
         let program = compile("attr.seen += input.next_pid != 0; return 1;", &environment).unwrap();
-        let handlers = pids.map(|pid| of_process(&kernel, pid, &program));
-        let number = kernel.shared().all.lock()[0].chains[&pids[0]][0];
-        kernel.shared().all.lock()[0].programs.remove(&number).unwrap();
+        let handlers = [pids[0], pids[0], pids[0], pids[1]].map(|pid| of_process(&kernel, pid, &program));
+        for at in 0..2 {
+            let shared = &kernel.shared().all.lock()[0];
+            shared.programs.remove(&shared.chains[&pids[0]][at]).unwrap();
+        }
         let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut turn = || {
             to.write_all(b"x").unwrap();
@@ -432,7 +442,8 @@ mod tests {
         let after = seen();
         drop(to);
         child.wait().unwrap();
-        assert_eq!(after[0], before[0], "no event reaches the removed handler");
-        assert!(after[1] - before[1] >= TURNS - 1 && kernel.missed_by_removals() >= TURNS as u64 - 1, "{after:?}");
+        assert_eq!(after[..2], before[..2], "no event reaches the removed handlers");
+        assert!((2..4).all(|at| after[at] - before[at] >= TURNS - 1), "{before:?} {after:?}");
+        assert_eq!(kernel.missed_by_removals(), 0);
     }
 }

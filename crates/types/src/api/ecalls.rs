@@ -487,6 +487,12 @@ pub struct SubscriptionInfo {
     pub budget: Option<UserBudget>,
     /// Counts since its start.
     pub counters: SubscriptionCounters,
+    /// The last lines that its handlers printed (`printf`), at most 16 of each handler, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub printed: Vec<String>,
+    /// Number of calls of `printf` since its start.
+    #[serde(default)]
+    pub prints: u64,
     /// Time from the request to the complete installation, in microseconds.
     pub installed_in_us: u64,
 }

@@ -41,13 +41,13 @@ pub(crate) enum Body {
 }
 
 impl Message {
-    /// `None`: the message is too long. The format of the events is left out if it does not fit.
+    /// `None`: the message is too long. The format of the events and printed lines are left out if they do not fit.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let fits = |bytes: &Vec<u8>| bytes.len() <= MAX_TAIL;
         let whole = serde_json::to_vec(self).ok().filter(fits);
         whole.or_else(|| {
             let Body::Installed(info) = &self.body else { return None };
-            let info = SubscriptionInfo { format: no_format(), ..(**info).clone() };
+            let info = SubscriptionInfo { format: no_format(), printed: Vec::new(), ..(**info).clone() };
             serde_json::to_vec(&Message { number: self.number, body: Body::Installed(info.into()) }).ok().filter(fits)
         })
     }
@@ -75,6 +75,7 @@ fn clean(info: &mut SubscriptionInfo) {
         *why = shown(why);
     }
     info.attributes.iter_mut().for_each(|(name, _)| *name = shown(name));
+    info.printed.iter_mut().for_each(|line| *line = shown(line));
     if info.format.validate().is_err() {
         info.format = no_format();
     }

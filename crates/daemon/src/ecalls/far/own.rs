@@ -63,6 +63,29 @@ impl State {
         let installed = self.own.values().filter(|one| one.owner.uid == uid).count();
         installed + self.waiting.values().filter(|asker| asker.uid == uid).count()
     }
+
+    /// Registers a request for each host. From now on it counts as one of the user's handlers, so that requests at the
+    /// same time cannot exceed the limit together. The error is the number of handlers that the user would have.
+    fn expect_answers(&mut self, uid: u32, most: usize, hosts: Vec<Name>) -> Result<Vec<Asked>, usize> {
+        let number = self.number_of(uid) + hosts.len();
+        if uid != 0 && number > most {
+            return Err(number);
+        }
+        let mut expect_answer = |host: Name| {
+            let (number, (to, answer)) = (random(), sync_channel(1));
+            self.waiting.insert((host.clone(), number), Asker { uid, to });
+            (host, number, answer)
+        };
+        Ok(hosts.into_iter().map(&mut expect_answer).collect())
+    }
+
+    /// Passes an answer to the request of this host and number. `Some`: no request waits for it.
+    fn hand_over(&self, host: &Name, number: u64, said: Body) -> Option<Body> {
+        let Some(asker) = self.waiting.get(&(host.clone(), number)) else { return Some(said) };
+        // Fails if the answer came twice.
+        let _ = asker.to.try_send(said);
+        None
+    }
 }
 
 /// A number that other hosts cannot guess, and that this host did not use before its last start.
@@ -99,22 +122,14 @@ impl Ecalls {
         Ok(answers)
     }
 
-    /// Registers a request for each host, unless the user would have too many handlers. From now on it counts as one of
-    /// the user's handlers, so that requests at the same time cannot exceed the limit together.
+    /// Registers a request for each host, unless the user would have too many handlers.
     fn expect_answers(&self, peer: Peer, hosts: Vec<Name>) -> Result<Vec<Asked>, Problem> {
         let (uid, most) = (peer.owner.uid, self.config().max_subscriptions_per_user);
-        let mut state = self.far.state();
-        let number = state.number_of(uid) + hosts.len();
-        if uid != 0 && number > most {
+        let registered = self.far.state().expect_answers(uid, most, hosts);
+        registered.map_err(|number| {
             let what = format!("user {uid} would have {number} handlers on other hosts");
-            return Err(problems::limit(&what, most, "ecalls.max_subscriptions_per_user"));
-        }
-        let mut expect_answer = |host: Name| {
-            let (number, (to, answer)) = (random(), sync_channel(1));
-            state.waiting.insert((host.clone(), number), Asker { uid, to });
-            (host, number, answer)
-        };
-        Ok(hosts.into_iter().map(&mut expect_answer).collect())
+            problems::limit(&what, most, "ecalls.max_subscriptions_per_user")
+        })
     }
 
     /// Sends a registered request. One that is refused is no longer registered.
@@ -192,11 +207,7 @@ impl Ecalls {
     /// An answer of another host to a request, or to a renewal.
     pub(super) fn answered(&self, host: &Name, number: u64, said: Body) {
         let mut state = self.far.state();
-        if let Some(asker) = state.waiting.get(&(host.clone(), number)) {
-            // Fails if the answer came twice.
-            let _ = asker.to.try_send(said);
-            return;
-        }
+        let Some(said) = state.hand_over(host, number, said) else { return };
         let known = state.own.values_mut().find(|one| one.number == number && one.host == *host);
         match (known, said) {
             (Some(one), Body::Installed(info)) if !one.is_over() => {
@@ -305,5 +316,26 @@ mod tests {
             state.waiting.insert(("far".parse().unwrap(), number), Asker { uid, to });
         }
         assert_eq!((state.number_of(1000), state.number_of(1001), state.number_of(0)), (2, 1, 0));
+    }
+
+    #[test]
+    fn requests_at_once_get_their_own_answers_and_count_together() {
+        let mut state = State::default();
+        let [one, two]: [Name; 2] = ["h1", "h2"].map(|host| host.parse().unwrap());
+        let both = || vec![one.clone(), two.clone()];
+        let first = state.expect_answers(1000, 3, both()).unwrap();
+        assert_eq!(state.expect_answers(1000, 3, both()).err(), Some(4), "the first request counts");
+        let second = state.expect_answers(1000, 3, vec![one.clone()]).unwrap();
+        assert_eq!(state.expect_answers(1000, 3, vec![two.clone()]).err(), Some(4));
+        assert_eq!(state.expect_answers(1001, 2, both()).unwrap().len(), 2, "another user");
+        let answer = |why: &str| Body::Ended { why: why.to_owned() };
+        let say = |(host, number, _): &Asked, why: &str| state.hand_over(host, *number, answer(why));
+        // The answers come in another order, one of them twice, and a host answers for another one.
+        let said = [say(&second[0], "second"), say(&first[1], "first, h2"), say(&first[0], "first, h1")];
+        assert_eq!(said, [None, None, None]);
+        assert_eq!(say(&first[0], "again"), None);
+        assert_eq!(state.hand_over(&two, second[0].1, answer("of h2")), Some(answer("of h2")));
+        let heard = [&second[0], &first[1], &first[0]].map(|(_, _, answers)| answers.try_iter().collect::<Vec<_>>());
+        assert_eq!(heard, ["second", "first, h2", "first, h1"].map(|why| vec![answer(why)]));
     }
 }
