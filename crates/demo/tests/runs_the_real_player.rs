@@ -99,7 +99,6 @@ fn settings() -> RoundSettings {
         capacity: Share::from_ppm(200_000),
         players: 2,
         early: 0.25,
-        rho: 1.0,
         mean_share: 0.05,
         contract: Vec::new(),
     }

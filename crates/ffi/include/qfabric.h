@@ -1418,6 +1418,8 @@ enum qf_status qf_profile_find(const char *name,
  */
 enum qf_status qf_use_profile(struct qf_session *task,
                               const char *name);
+
+/**
  * Writes the thresholds and times for a wanted rate in events per second, for reports about once per second.
  */
 enum qf_status qf_ladder_default_terms(double wanted, struct qf_ladder_terms *terms);

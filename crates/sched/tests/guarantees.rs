@@ -101,6 +101,18 @@ fn a_lone_reclaiming_server_gets_the_bound_and_no_more() {
     assert!((990..=1_010).contains(&finish), "950 ms of work took {finish} ms");
 }
 
+/// GRUB divides U_max between the running server and the fair server in proportion to their bandwidths.
+#[test]
+fn a_reclaiming_server_leaves_the_part_of_the_fair_server() {
+    let bound = Share::from_ppm(950_000);
+    let fair_server = Share::from_ppm(50_000);
+    let mut machine = Machine::new(MachineConfig { bound, hogs: 4, fair_server, ..MachineConfig::default() });
+    // 950 ms x 0.1/(0.1 + 0.05) in a second.
+    let load = Load { reservation: reservation(1_000, 10), mode: Reclaiming::Grub, jobs: vec![(0, 633_333)] };
+    let finish = run(&mut machine, &[load], at(2_000))[0].finish.get() / MS;
+    assert!((990..=1_010).contains(&finish), "633 ms of work took {finish} ms");
+}
+
 /// Two servers that always want more, and one that sleeps; its 40 % are the idle time.
 #[test]
 fn iris_shares_idle_time_in_proportion_to_bandwidth() {

@@ -34,8 +34,8 @@ impl Host {
 
 /// The last rate that an application was told.
 fn told(end: &mut End) -> Option<Option<i64>> {
-    let rates = decided(end).into_iter().filter(|(attribute, subject, _)| attribute == RATE && subject == "alpha");
-    rates.last().map(|(.., amount)| amount)
+    let mut rates = decided(end).into_iter().filter(|(attribute, subject, _)| attribute == RATE && subject == "alpha");
+    rates.next_back().map(|(.., amount)| amount)
 }
 
 #[test]
