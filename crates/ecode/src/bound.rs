@@ -35,8 +35,12 @@ impl Bound {
     }
 }
 
+/// Iterations of this many instructions come from the range of a type, as in `i < input.n`, and not from a number in
+/// the text. Such loops count as loops of unknown count.
+const FROM_A_TYPE: u64 = 1 << 31;
+
 fn fuel_for(sizes: &[Measure], limit: u32) -> u32 {
-    let known = |size: &&Measure| size.turns < u64::MAX;
+    let known = |size: &&Measure| size.turns < FROM_A_TYPE;
     let needed = sizes.iter().filter(known).map(|size| size.turns).max().unwrap_or(0);
     let open = sizes.iter().filter(|size| !known(size)).count() as u64;
     let fixed = sizes.iter().fold(0_u64, |sum, size| sum.saturating_add(size.worst_case(0)));
@@ -69,6 +73,13 @@ mod tests {
         assert!(bound.fits(200_000) && !bound.fits(1_000) && bound.instructions > 5_000, "{bound:?}");
         let again = Bound::of([&program(text)], None, 10);
         assert_eq!(again.instructions, bound.instructions, "the need does not depend on the limit");
+    }
+
+    #[test]
+    fn a_loop_that_only_the_range_of_a_type_bounds_counts_as_unknown() {
+        let text = "struct input { int n; }; long s = 0; for (int i = 0; i < input.n; i++) s += i; return s;";
+        let bound = Bound::of([&program(text)], None, 10_000);
+        assert!(bound.fuel == 2_500 && bound.fits(10_000), "{bound:?}");
     }
 
     #[test]
