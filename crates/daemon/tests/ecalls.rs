@@ -75,7 +75,7 @@ fn a_client_of_another_version_is_refused_with_the_daemons_version() {
     let mut answer = [0; 600];
     let length = fds::recv(&socket, &mut answer).unwrap().length;
     let Some(FromDaemon::Refused(why)) = FromDaemon::decode(&answer[..length]) else { panic!() };
-    assert!(why.contains("version 2") && why.contains("install"), "{why}");
+    assert!(why.contains("the client 2") && why.contains("install"), "{why}");
 }
 
 #[test]
