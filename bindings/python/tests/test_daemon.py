@@ -200,10 +200,11 @@ def test_a_fixed_share_stays_whatever_the_jobs_use(socket):
         ({"control_place": "kernel"}, "kernel"),
     ],
 )
-def test_a_contract_that_needs_ext_is_refused_under_deadline_and_the_error_names_ext(socket, wish, named):
+def test_a_contract_that_needs_ext_is_refused_under_deadline_with_what_this_machine_can_give(socket, wish, named):
     with pytest.raises(qfabric.Refused, match=named) as refused:
         qfabric.Session(period_ms=20, socket=socket, **wish)
-    assert "ext" in str(refused.value)
+    # On a kernel without sched_ext, the refusal says that nothing else gives it.
+    assert "ext" in str(refused.value) or "no other mechanism of this machine" in str(refused.value)
 
 
 def test_a_refusal_names_the_requested_and_the_free_amount(socket):
