@@ -154,7 +154,6 @@ fn a_refusal_is_shown_with_its_advice_and_the_contract_begins_when_there_is_room
 
 /// A service begins as root and changes its user later: its contract then counts against that user.
 #[test]
-#[ignore = "open: a thread that still leaves its former reservation sometimes never gets the new one"]
 fn the_contract_of_a_process_that_changes_its_user_counts_against_the_new_one() {
     let _lock = live_lock();
     let Some(group) = Group::new("user") else { return skip(NO_GROUPS) };
