@@ -507,7 +507,7 @@ fn probe_stores_a_profile_that_run_starts_from() {
     let probed = Answer::of(&mut sh(folder.path(), "probe --period 50ms --name p --json", script));
     probed.expect(0, &["qfabric run --period 50ms --profile p --max-bandwidth", "-- sh -c"]);
     let json = probed.json();
-    assert!(json["jobs"].as_u64().unwrap() > 3 && json["mean_cost_ns"].as_u64().unwrap() > 0, "{json}");
+    assert!(json["jobs"].as_u64().unwrap() > 0 && json["mean_cost_ns"].as_u64().unwrap() > 0, "{json}");
     assert!(folder.path().join("qfabric/profiles/p.json").exists());
     Answer::of(&mut sh(folder.path(), "run --period 50ms --profile p --quiet", "true")).expect(0, &[]);
     let other = Answer::of(&mut sh(folder.path(), "run --period 50ms --profile p,size=640x480 --quiet", "true"));
