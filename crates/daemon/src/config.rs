@@ -244,7 +244,7 @@ impl Default for Control {
     fn default() -> Self {
         Control {
             // EDF runs the control thread before applications whose deadlines are farther away than this period.
-            budget: Nanos::from_micros(200),
+            budget: Nanos::from_micros(100),
             period: Nanos::from_millis(2),
             lock_memory: true,
             jobs_per_look: 64,
@@ -391,7 +391,7 @@ impl Config {
             return Ok(None);
         }
         let refused = |why: qfabric_types::InvalidReservation| {
-            out_of_range("control.budget, control.period", why, "a budget below its period, such as 200us and 2ms")
+            out_of_range("control.budget, control.period", why, "a budget below its period, such as 100us and 2ms")
         };
         Reservation::new(budget, period).map(Some).map_err(refused)
     }

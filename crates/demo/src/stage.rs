@@ -241,7 +241,7 @@ impl<'a> Bench<'a> {
         let mut config = Config::default();
         config.limits.capacity = Some(self.room);
         config.control.period = config.control.period.min(Nanos::new(server_period.get() / 2));
-        config.control.budget = Nanos::new(config.control.period.get() / 10);
+        config.control.budget = Nanos::new(config.control.period.get() / 20);
         Embedded::start(config).context("cannot start the embedded daemon")
     }
 

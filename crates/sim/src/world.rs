@@ -5,7 +5,8 @@
 //! are skipped ([`Skip`]), which counts as a miss. A player under Q-Fabric joins with its first job and leaves
 //! after its last one. The ends of its jobs go into its ring. The daemon wakes when the host requests it, or when
 //! a job ends after the time at which the host promised to read the ring; it then reads all rings. Settings are
-//! refused as Linux refuses them. If the daemon dies, the reservations stay until its successor undoes them.
+//! refused as Linux refuses them. With a [`ControlThread`], the daemon decides only when this thread has had its CPU
+//! time. If the daemon dies, the reservations stay until its successor undoes them.
 
 use qfabric_control::{Predictor, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
@@ -66,10 +67,21 @@ pub struct Player {
     pub oracle: bool,
 }
 
+/// The thread of the daemon that decides, with a reservation of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ControlThread {
+    pub reservation: Reservation,
+    pub reclaiming: Reclaiming,
+    /// CPU time of one wake-up. What it decides takes effect at the end of this time.
+    pub cost: Nanos,
+}
+
 /// The conditions of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub machine: MachineConfig,
+    /// `None`: the daemon decides at once and needs no time.
+    pub control: Option<ControlThread>,
     /// Limits of the host's grants.
     pub limits: Limits,
     pub players: Vec<Player>,
@@ -136,6 +148,8 @@ pub struct World {
     machine: Machine,
     host: Option<Host>,
     running: Vec<Running>,
+    /// The control thread's task, and the CPU time of one wake-up.
+    control: Option<(TaskId, Nanos)>,
     death: Option<(Instant, Instant)>,
     faults: Option<(ChaCha8Rng, u32)>,
     until: Instant,
@@ -158,6 +172,7 @@ impl World {
             machine: Machine::new(scenario.machine),
             host: Some(Host::new(config)),
             running: Vec::new(),
+            control: None,
             death: scenario.death,
             faults: scenario.faults.map(|(seed, one_in)| (ChaCha8Rng::seed_from_u64(seed), one_in)),
             until: scenario.until,
@@ -168,7 +183,15 @@ impl World {
         for player in scenario.players {
             world.start(player);
         }
+        world.control = scenario.control.map(|control| world.start_control(control));
         world
+    }
+
+    fn start_control(&mut self, control: ControlThread) -> (TaskId, Nanos) {
+        let task = self.machine.spawn();
+        let admitted = self.machine.reserve(task, Some((control.reservation, control.reclaiming)));
+        assert!(admitted.is_ok(), "the control thread needs room beside the players: {admitted:?}");
+        (task, control.cost)
     }
 
     /// Runs the scenario to its end.
@@ -216,7 +239,8 @@ impl World {
 
     fn next_event(&self) -> Instant {
         let releases = self.running.iter().map(Running::next_release).min().unwrap_or(Instant::NEVER);
-        let wakeup = self.host.as_ref().and_then(Host::next_wakeup).unwrap_or(Instant::NEVER);
+        let wakeup = self.host.as_ref().and_then(Host::next_wakeup).filter(|_| !self.is_waking());
+        let wakeup = wakeup.unwrap_or(Instant::NEVER);
         let death = match self.death {
             Some((killed, _)) if self.host.is_some() => killed,
             Some((_, restored)) => restored,
@@ -294,6 +318,9 @@ impl World {
     }
 
     fn ended(&mut self, finished: Finished) {
+        if self.control.is_some_and(|(task, _)| task == finished.task) {
+            return self.decide();
+        }
         let share = self.machine.server(finished.task).map_or(0.0, |server| server.share().as_f64());
         let index = finished.task.0;
         let running = &mut self.running[index];
@@ -315,8 +342,21 @@ impl World {
         }
     }
 
-    /// The daemon reads every ring and carries out the host's outputs.
+    /// Whether the control thread has woken and has not decided yet.
+    fn is_waking(&self) -> bool {
+        self.control.is_some_and(|(task, _)| self.machine.backlog(task) > 0)
+    }
+
     fn wake(&mut self) {
+        match self.control {
+            Some((task, cost)) if !self.is_waking() => self.machine.release(task, cost),
+            Some(_) => (),
+            None => self.decide(),
+        }
+    }
+
+    /// The daemon reads every ring and carries out the host's outputs.
+    fn decide(&mut self) {
         self.outcomes.wakeups += 1;
         self.handle_input(Input::Tick);
         for index in 0..self.running.len() {

@@ -57,6 +57,7 @@ fn run(seed: u64) -> (Vec<usize>, Outcomes) {
         until: Instant::new(120_000_000_000),
         faults: Some((seed, random.random_range(2..20))),
         death: None,
+        control: None,
     };
     (jobs, World::new(scenario).run())
 }

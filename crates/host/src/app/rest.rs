@@ -26,9 +26,9 @@ const WARY_JOBS: u32 = 24;
 const LEAST: Nanos = Nanos::from_millis(1);
 /// Jobs with a shorter period are not worth a wake-up of the daemon each.
 const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
-/// With more of such jobs per second on the host, no application gives back: each costs the daemon a wake-up, two
-/// settings and two reads of `/proc`, together about 100 µs.
-const MOST_JOBS_PER_SECOND: u64 = 500;
+/// With more of such jobs per second on the host, no application gives back: each costs the daemon one or two wake-ups,
+/// two settings and reads of `/proc`, together about 150 µs, and its control thread has 0.05 CPU.
+const MOST_JOBS_PER_SECOND: u64 = 300;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 

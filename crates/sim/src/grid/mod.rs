@@ -1,6 +1,6 @@
 //! `qfabric sim grid`: runs players near capacity under every policy, over loads, numbers of players, patterns of
 //! cost, phases and steal. The kernel is a model ([`qfabric_sched::Machine`]). Under the policies of Q-Fabric, the
-//! real [`qfabric_host::Host`] decides.
+//! real [`qfabric_host::Host`] decides, and the time and the reservation of its control thread are part of the room.
 //!
 //! A [`Cell`] is one set of conditions, a [`Row`] one way to schedule under these conditions. Every row of a cell
 //! has the same costs, phases and steal. A miss is a job that has not ended by its deadline: late, skipped, or
@@ -23,7 +23,7 @@ pub use self::cells::{all, few};
 pub use self::goal::{State, Verdict, verdicts};
 pub use self::picture::svg;
 pub use self::report::Report;
-use crate::world::{Player, Policy as Scheduled, Scenario, Skip, World};
+use crate::world::{ControlThread, Player, Policy as Scheduled, Scenario, Skip, World};
 
 /// C: bandwidth of the two CPUs that may be reserved.
 pub const ROOM: Share = Share::from_ppm(1_800_000);
@@ -34,6 +34,12 @@ const FAIR_SERVER: Share = Share::from_ppm(50_000);
 const CPUS: usize = 2;
 /// The tick at which a kernel with 250 Hz and without HRTICK_DL enforces budgets.
 const TICK: Nanos = Nanos::from_millis(4);
+/// The default reservation of the daemon's control thread.
+const CONTROL_BUDGET: Nanos = Nanos::from_micros(100);
+const CONTROL_PERIOD: Nanos = Nanos::from_millis(2);
+/// CPU time of one wake-up of the control thread. The live thread needs 150 µs per job, and the model wakes 2.6 times
+/// per job (docs/design/0021).
+const WAKE_UP: Nanos = Nanos::from_micros(60);
 /// Weight of nice −20 divided by the weight of nice 0 (the kernel's `sched_prio_to_weight`).
 const NICE: f64 = 88_761.0;
 
@@ -250,6 +256,7 @@ fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
     let last = players.iter().map(|player| player.start).max().unwrap_or(Instant::ZERO);
     let steal = Steal { fraction: Share::from_ppm(cell.steal * 10_000), seed };
     let half = Share::from_ppm(ROOM.ppm() / CPUS as u32);
+    let control = control_thread(row.policy);
     let machine = MachineConfig {
         cpus: CPUS,
         hogs: cell.hogs,
@@ -260,8 +267,16 @@ fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
         ..Default::default()
     };
     let until = last + PERIOD.saturating_mul(jobs as u64) + Nanos::new(1);
-    let limits = Limits::of_capacity(ROOM);
-    (Scenario { machine, limits, players, until, faults: None, death: None }, jobs * cell.players)
+    let own = control.map_or(Share::ZERO, |control| control.reservation.share());
+    let limits = Limits::of_capacity(ROOM.saturating_sub(own));
+    (Scenario { machine, control, limits, players, until, faults: None, death: None }, jobs * cell.players)
+}
+
+/// The daemon's control thread with its default reservation, which is part of the room as in the live demo.
+fn control_thread(policy: Policy) -> Option<ControlThread> {
+    let reservation = Reservation::new(CONTROL_BUDGET, CONTROL_PERIOD).expect("a budget below its period");
+    let control = ControlThread { reservation, reclaiming: Reclaiming::Grub, cost: WAKE_UP };
+    matches!(policy, Policy::Feedback | Policy::GiveBack | Policy::Oracle).then_some(control)
 }
 
 fn scheduled(policy: Policy, players: usize) -> Scheduled {

@@ -49,6 +49,7 @@ pub(crate) fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64,
         until: Instant::new(seconds * 1_000_000_000),
         faults: None,
         death: None,
+        control: None,
     }
 }
 
