@@ -27,6 +27,9 @@ const MARGIN_TIME: Nanos = Nanos::new(MARGIN as u64);
 const BETWEEN_LOOKS: u64 = 236;
 /// Rest of a thread that left weightless, counted from its last overrun of 1,024 ns: one weightless period (1.1 s).
 const REFILL: u64 = 1_100_000_000;
+/// Longest rest of a thread whose account is visible. An overrun seldom moves the deadline, because the thread must
+/// still be weightless at its next refill. If it did, [`enter`](super::enter) finds the deadline far away and refuses.
+const LONGEST_REST: Nanos = Nanos::new(2 * REFILL);
 /// Longest wait for a refill. A refill comes within one or two periods; a thread that never ran gets none.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
 /// Longest period whose triple is within the kernel's limit of 4.19 s.
@@ -232,7 +235,8 @@ struct Look {
 
 impl Look {
     /// Time for which the thread must not be reserved again. Zero if the thread certainly left with budget. Otherwise
-    /// it may have woken, and may have overrun the weightless budget by at most the time between the calls.
+    /// it may have woken, and may have overrun the weightless budget by at most the time between the calls. That time
+    /// includes the time in which other reserved threads ran, so it says little if it is long.
     fn rest(&self, weighed: Instant, left: Instant, sleeps: Option<u64>, asleep: bool) -> Nanos {
         let since_look = left.since(self.started).get();
         let had_budget = self.account.runtime_ns > since_look as i64;
@@ -243,7 +247,7 @@ impl Look {
             return Nanos::ZERO;
         }
         let overrun = if had_budget { left.since(weighed).get() } else { since_look };
-        Nanos::new(REFILL.saturating_add((overrun / 1_024).saturating_mul(REFILL)))
+        Nanos::new(REFILL.saturating_add((overrun / 1_024).saturating_mul(REFILL))).min(LONGEST_REST)
     }
 }
 
@@ -311,11 +315,19 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_may_have_overrun_the_weightless_budget_rests_until_the_overrun_is_paid() {
-        let woken = look(500_000, true).rest(AT(20_000), AT(20_000 + 2_048), Some(6), false);
-        assert_eq!(woken, Nanos::new(3 * REFILL));
-        let spent = look(10_000, true).rest(AT(20_000), AT(1_000 + 10_240), Some(5), true);
-        assert_eq!(spent, Nanos::new(11 * REFILL));
+    fn a_thread_that_may_have_overrun_the_weightless_budget_rests() {
+        let woken = look(500_000, true).rest(AT(20_000), AT(20_000 + 1_024), Some(6), false);
+        assert_eq!(woken, Nanos::new(2 * REFILL));
+        let spent = look(10_000, true).rest(AT(20_000), AT(1_000 + 1_000), Some(5), false);
+        assert_eq!(spent, Nanos::new(REFILL));
+    }
+
+    /// The calls are far apart if the caller is preempted between them. The whole distance as an overrun would keep
+    /// the thread without a reservation for minutes to hours.
+    #[test]
+    fn a_long_time_between_the_calls_is_no_long_rest() {
+        let preempted = look(500_000, false).rest(AT(20_000), AT(5_000_000), Some(7), true);
+        assert_eq!(preempted, LONGEST_REST);
     }
 
     #[test]
