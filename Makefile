@@ -9,7 +9,7 @@ setup:   ; @$(XTASK) setup
 test:    ; @$(XTASK) test
 vm-test: ; @$(XTASK) vm test $(ARGS)
 demo:    ; @$(XTASK) demo $(ARGS)
-lint:    ; @$(XTASK) lint
+lint:    ; @$(XTASK) lint $(ARGS)
 bench:   ; @$(XTASK) bench $(ARGS)
 fuzz:    ; @$(XTASK) fuzz $(ARGS)
 races:   ; @$(XTASK) races $(ARGS)

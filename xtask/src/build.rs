@@ -17,7 +17,7 @@ const DEMO: [&str; 5] = ["--no-default-features", "-p", "qfabric-cli", "-p", "qf
 
 /// Builds the program and the player, and runs the demo with `args`.
 pub(crate) fn demo(sh: &Shell, args: &[String]) -> Result<()> {
-    setup::run(sh)?;
+    setup::for_the_demo(sh)?;
     cmd!(sh, "cargo build --profile demo --locked {DEMO...}").run()?;
     let program = target(sh)?.join("demo/qfabric");
     let out: &[&str] = if args.iter().any(|arg| arg.starts_with("--out")) { &[] } else { &["--out", REPORT] };

@@ -54,7 +54,11 @@ enum Job {
         args: Vec<String>,
     },
     /// Check formatting, spelling, clippy with warnings as errors, licences and sources of dependencies
-    Lint,
+    Lint {
+        /// Leave out clippy: .ci/run builds the tests with it
+        #[arg(long)]
+        text: bool,
+    },
     /// Run the benchmarks
     Bench {
         /// Only show that they work; the numbers mean little
@@ -128,7 +132,7 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Setup => setup::run(&sh),
         Job::Test => test::run(&sh, root),
         Job::Demo { args } => build::demo(&sh, &args),
-        Job::Lint => check::lint(&sh),
+        Job::Lint { text } => check::lint(&sh, text),
         Job::Bench { short } => bench::run(&sh, short),
         Job::Fuzz(options) => fuzz::run(&sh, root, &options),
         Job::Races(options) => races::run(&sh, root, &options),

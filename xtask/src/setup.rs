@@ -13,7 +13,8 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 19] = [
+/// What the demo needs: to be built and to make its clips.
+const DEMO: [Need; 9] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
@@ -23,6 +24,10 @@ const NEEDS: [Need; 19] = [
     Need { package: "libelf-dev", why: "libbpf reads type information with it", is_met: |sh| library(sh, "libelf") },
     Need { package: "zlib1g-dev", why: "libelf needs it", is_met: |sh| library(sh, "zlib") },
     Need { package: "ffmpeg", why: "makes the demo's clips", is_met: |sh| works(sh, "ffmpeg -version") },
+];
+
+/// What tests, checks and benchmarks need beyond [`DEMO`].
+const TESTS: [Need; 10] = [
     Need { package: "g++", why: "tests of the C header under C++", is_met: |sh| works(sh, "c++ --version") },
     Need { package: "procps", why: "tests end processes by kill", is_met: |sh| works(sh, "kill -l") },
     Need { package: "httperf", why: "offers a web server too much", is_met: |sh| works(sh, "which httperf") },
@@ -47,16 +52,21 @@ const PACKAGING: [Need; 2] = [
 
 /// Installs the missing packages and prints them.
 pub(crate) fn run(sh: &Shell) -> Result<()> {
-    meet(sh, &NEEDS)
+    meet(sh, &DEMO.iter().chain(&TESTS).collect::<Vec<_>>())
+}
+
+/// The same, without the packages that the demo can do without: it is somebody's first minutes.
+pub(crate) fn for_the_demo(sh: &Shell) -> Result<()> {
+    meet(sh, &DEMO.iter().collect::<Vec<_>>())
 }
 
 /// The same, with the packages that build Debian packages.
 pub(crate) fn for_packages(sh: &Shell) -> Result<()> {
     run(sh)?;
-    meet(sh, &PACKAGING)
+    meet(sh, &PACKAGING.iter().collect::<Vec<_>>())
 }
 
-fn meet(sh: &Shell, needs: &[Need]) -> Result<()> {
+fn meet(sh: &Shell, needs: &[&Need]) -> Result<()> {
     let missing: Vec<_> = needs.iter().filter(|need| !(need.is_met)(sh)).collect();
     if missing.is_empty() {
         return Ok(());
