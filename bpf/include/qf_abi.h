@@ -337,6 +337,7 @@ struct qf_test_control {
 QF_ASSERT_SIZE(qf_test_control, 104);
 
 #include "qf_net.h"
+#include "qf_path.h"
 #include "qf_sched.h"
 
 #endif

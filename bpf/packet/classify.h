@@ -8,6 +8,8 @@
 #ifndef QF_PACKET_CLASSIFY_H
 #define QF_PACKET_CLASSIFY_H
 
+#include "ip.h"
+
 #define NO_MARK 0
 
 /* Kinds of selectors in use: enum qf_net_kind. Written by user space. */
@@ -32,30 +34,6 @@ struct {
 	__type(value, u32);
 	__uint(max_entries, QF_NET_STREAMS);
 } cgroups SEC(".maps");
-
-#define PROTOCOL_TCP 6
-#define PROTOCOL_UDP 17
-
-/* The fields of IP headers that classify flows. */
-struct header4 {
-	u8 version_length;
-	u8 unused[5];
-	u16 fragment;
-	u8 ttl;
-	u8 protocol;
-	u16 checksum;
-	u32 source;
-	u32 destination;
-};
-
-struct header6 {
-	u8 version_class;
-	u8 unused[5];
-	u8 next_header;
-	u8 hop_limit;
-	u32 source[4];
-	u32 destination[4];
-};
 
 /* Reads the ports of protocols that have them. A fragment has no ports. */
 QF_INLINE bool read_ports(struct qf_net_flow *flow, struct reader *from, u32 offset)

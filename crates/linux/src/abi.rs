@@ -15,4 +15,5 @@ macro_rules! plain {
 }
 plain!(qf_config, qf_server, qf_decision, qf_cpu_counts, qf_test_call, qf_test_decide, qf_test_tick, qf_test_run);
 plain!(qf_control_config, qf_control, qf_test_control);
+plain!(qf_path_options, qf_path_key, qf_path_peer);
 plain!(qf_sched_options, qf_create, qf_join, qf_command, qf_slot, qf_sched_cpu, qf_exit, qf_steer);

@@ -5,6 +5,13 @@ use std::path::Path;
 
 use crate::files;
 
+/// Number of CPUs that the kernel may ever use, of which each has a place in tables with a value for each CPU.
+pub(crate) fn possible() -> u32 {
+    let list = files::text("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
+    last.map_or(1024, |last| last + 1)
+}
+
 /// A sorted set of CPU numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(into = "String", try_from = "String")]

@@ -23,6 +23,7 @@
 //! | send packets by deadline on an interface | [`net`] |
 //! | run programs and threads in network namespaces that vanish with this process | [`namespace`] |
 //! | exchange IP packets with the kernel as a network device (TUN) | [`tun`] |
+//! | apply changes of parameters in the receiving kernel | [`kernel_path`] |
 //! | read attributes for the resource monitor | [`monitor`] |
 //! | read and write small files, never under a lock of the event path | `files` |
 //! | clocks, locked memory | [`clock`], [`memory`] |
@@ -54,6 +55,7 @@ mod fork;
 pub mod hrtick;
 pub mod interfaces;
 pub mod journal;
+pub mod kernel_path;
 pub mod launch;
 pub mod leaving;
 pub mod mechanism;

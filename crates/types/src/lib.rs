@@ -20,6 +20,7 @@ pub mod format;
 mod ids;
 mod invariance;
 mod job;
+pub mod kernel_path;
 mod mechanism;
 pub mod memory;
 pub mod message_ring;

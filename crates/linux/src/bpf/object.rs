@@ -15,6 +15,7 @@ use std::sync::Once;
 
 use libbpf_rs::{MapCore, ObjectBuilder, PrintLevel};
 use qfabric_sync::assert_may_block;
+use qfabric_types::Nanos;
 
 use super::sys;
 use super::table::{Plain, Table, bytes_of, bytes_of_mut};
@@ -252,6 +253,11 @@ impl Entry {
             answer if answer < 0 => Err(io::Error::from_raw_os_error(-answer)),
             answer => Ok(answer),
         }
+    }
+
+    /// Runs of the program and their total time, counted while the kernel measures programs.
+    pub(crate) fn run_time(&self) -> io::Result<(u64, Nanos)> {
+        sys::prog_info(self.fd.as_fd()).map(|info| (info.runs, Nanos::new(info.run_ns)))
     }
 
     /// Number of instructions that the verifier walked through.

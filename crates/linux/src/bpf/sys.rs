@@ -102,11 +102,20 @@ impl Entries {
     }
 
     pub(super) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.update_with(key, value, 0)
+    }
+
+    /// Writes under the lock inside the value, a `bpf_spin_lock`, which is not overwritten.
+    pub(super) fn update_locked(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.update_with(key, value, u64::from(bpf::BPF_F_LOCK))
+    }
+
+    fn update_with(&self, key: &[u8], value: &[u8], flags: u64) -> io::Result<()> {
         assert_may_block("writing to a map");
         self.check(key, Some(value))?;
         let (key, value) = (key.as_ptr().cast::<c_void>(), value.as_ptr().cast::<c_void>());
         // SAFETY: the kernel reads as many bytes as the map's key and value have; `check` has compared the lengths.
-        answer(unsafe { bpf::bpf_map_update_elem(self.map.as_raw_fd(), key, value, 0) }).map(drop)
+        answer(unsafe { bpf::bpf_map_update_elem(self.map.as_raw_fd(), key, value, flags) }).map(drop)
     }
 
     pub(super) fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
@@ -123,6 +132,13 @@ impl Entries {
         self.check(key, None)?;
         // SAFETY: the kernel reads as many bytes as the map's key has; `check` has compared the length.
         answer(unsafe { bpf::bpf_map_delete_elem(self.map.as_raw_fd(), key.as_ptr().cast::<c_void>()) }).map(drop)
+    }
+
+    /// From now on only programs write to the map; the kernel refuses if it is mapped for writing.
+    pub(super) fn freeze(&self) -> io::Result<()> {
+        assert_may_block("freezing a map");
+        // SAFETY: takes only a number.
+        answer(unsafe { bpf::bpf_map_freeze(self.map.as_raw_fd()) }).map(drop)
     }
 
     fn check(&self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {

@@ -62,6 +62,12 @@ impl Table {
         self.entries.update(bytes_of(key), bytes_of(value))
     }
 
+    /// Like [`Table::set`], but under the lock inside the value, so that programs that take it see the old value or the
+    /// new one.
+    pub(crate) fn set_locked<K: Plain, V: Plain>(&self, key: &K, value: &V) -> io::Result<()> {
+        self.entries.update_locked(bytes_of(key), bytes_of(value))
+    }
+
     pub fn clear<K: Plain>(&self, key: &K) -> io::Result<()> {
         self.entries.update(bytes_of(key), &vec![0; self.entries.value_bytes()])
     }
@@ -88,6 +94,13 @@ impl Table {
     /// Maps the memory that is shared with the kernel: of an array with `BPF_F_MMAPABLE`, or of global variables.
     pub fn map(&self, bytes: usize) -> io::Result<Mapping> {
         Mapping::new(self.entries.fd(), bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Takes the right to write from every process, and maps the memory for reading. A store through the mapping ends
+    /// this process, so its holder must not give out its words.
+    pub(crate) fn freeze(&self, bytes: usize) -> io::Result<Mapping> {
+        self.entries.freeze()?;
+        Mapping::new(self.entries.fd(), bytes, 0, ProtFlags::READ)
     }
 }
 

@@ -11,7 +11,7 @@ use super::services::{self, HookCost, Spec};
 use super::shared::SharedHooks;
 use super::{Install, InstallError, Installed, Service, Unsupported};
 use crate::bpf::{self, Btf};
-use crate::files;
+use crate::cpus;
 
 /// The kernel as a place for handlers. Opening it reads the kernel's type information (some ms), so keep the value.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Kernel {
         let btf = Btf::vmlinux().map_err(no_btf)?;
         bpf::probe().map_err(no_bpf)?;
         let list = services::ALL.iter().map(|spec| services::describe(spec, services::check(spec, &btf).err()));
-        Ok(Kernel { services: list.collect(), btf, cpus: possible_cpus(), shared: Arc::default() })
+        Ok(Kernel { services: list.collect(), btf, cpus: cpus::possible(), shared: Arc::default() })
     }
 
     /// All services with `why` as the reason for which none is available, for a kernel that cannot be opened.
@@ -99,13 +99,6 @@ impl Kernel {
     fn names(&self) -> String {
         self.services.iter().map(|service| service.name).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// Number of CPUs that the kernel may ever use; a handler can run on each of them.
-fn possible_cpus() -> u32 {
-    let list = files::text("/sys/devices/system/cpu/possible").unwrap_or_default();
-    let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
-    last.map_or(1024, |last| last + 1)
 }
 
 fn no_btf(error: io::Error) -> Unsupported {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use qfabric_types::api::net::Flow;
 
@@ -13,8 +13,10 @@ use super::netlink::{
 };
 use crate::abi::qf_net_burst;
 use crate::bpf::{Link, Object as BpfObject, ObjectError, OpenObject, Plain, SkbSide, objects};
+use crate::namespace::Namespace;
 
 const IFLA_IFNAME: u16 = 3;
+const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_LINK: u16 = 5;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -47,12 +49,20 @@ impl Interface {
 
     /// An interface whose packets arrive at `far`.
     pub fn veth(name: &str, far: &str) -> io::Result<Interface> {
-        let mut peer = link_header(0, false).to_vec();
-        push(&mut peer, IFLA_IFNAME, &[far.as_bytes(), &[0]].concat());
-        let mut data = Vec::new();
-        push(&mut data, VETH_INFO_PEER, &peer);
-        let made = Interface::make(name, "veth", &data)?;
+        let made = Interface::make(name, "veth", &veth_peer(far, None))?;
         up(super::index(far).map_err(io::Error::other)?)?;
+        Ok(made)
+    }
+
+    /// A link to another network namespace, whose interface there is `far`. The ends get the two addresses.
+    pub fn veth_to(name: &str, far: &str, namespace: &Namespace, addresses: [Ipv4Addr; 2]) -> io::Result<Interface> {
+        let made = Interface::make(name, "veth", &veth_peer(far, Some(namespace)))?;
+        made.address(addresses[0])?;
+        namespace.inside(|| {
+            let ifindex = super::index(far).map_err(io::Error::other)?;
+            up(ifindex)?;
+            device::add_address(ifindex, addresses[1])
+        })??;
         Ok(made)
     }
 
@@ -99,6 +109,18 @@ impl Interface {
     }
 }
 
+/// The attributes that name the other end of a link, and its network namespace if that is another one.
+fn veth_peer(far: &str, namespace: Option<&Namespace>) -> Vec<u8> {
+    let mut peer = link_header(0, false).to_vec();
+    push(&mut peer, IFLA_IFNAME, &[far.as_bytes(), &[0]].concat());
+    if let Some(namespace) = namespace {
+        push(&mut peer, IFLA_NET_NS_FD, &namespace.as_fd().as_raw_fd().to_ne_bytes());
+    }
+    let mut data = Vec::new();
+    push(&mut data, VETH_INFO_PEER, &peer);
+    data
+}
+
 impl Drop for Interface {
     fn drop(&mut self) {
         let _ = netlink::act(Message::interface(RTM_DELLINK, 0, self.ifindex, false));
@@ -139,6 +161,15 @@ pub fn mark(socket: &impl AsRawFd, mark: u32) -> io::Result<()> {
     // SAFETY: the value is live and has the given size.
     let rc =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, (&raw const mark).cast(), 4) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the kernel split what a UDP socket sends into datagrams of `bytes`, as late as it can.
+#[allow(unsafe_code, reason = "an option that no safe library offers")]
+pub fn segment(socket: &impl AsRawFd, bytes: i32) -> io::Result<()> {
+    const UDP_SEGMENT: i32 = 103;
+    // SAFETY: the value is live and has the given size.
+    let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, UDP_SEGMENT, (&raw const bytes).cast(), 4) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
