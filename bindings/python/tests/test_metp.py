@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from test_daemon import program
+from test_daemon import in_child, program
 
 import qfabric
 
@@ -64,3 +64,22 @@ def test_refusals_name_the_reason(realm):
                 client.send(b"x" * 1001)
         with pytest.raises(ValueError, match="cam.pem|wall.pem"):
             qfabric.ClientConnection(server.address, realm / "wall", "cam", "film")
+
+
+def test_a_child_of_a_fork_leaves_its_parents_connections_and_service_alone(realm):
+    def child():
+        for call in [lambda: client.send(b"x"), client.finish, lambda: accepted.receive(0), lambda: server.accept(0)]:
+            with pytest.raises(qfabric.Error, match="forked"):
+                call()
+        for handle in (client, accepted, server):
+            handle.close()
+        return True
+
+    with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
+        with opened(realm, server) as client, server.accept(10) as accepted:
+            assert client.send(b"before") == 0 and accepted.receive(20).data == b"before"
+            assert in_child(child)
+            assert client.send(b"after") == 1 and accepted.receive(20).data == b"after"
+            assert accepted.send(b"answer") == 0 and client.receive(20).data == b"answer"
+            with opened(realm, server) as another, server.accept(10) as there:
+                assert another.send(b"new") == 0 and there.receive(20).data == b"new"

@@ -60,7 +60,7 @@ impl ClientConnection {
     /// No answer in time, a certificate that one side does not accept, or a refusal by the service.
     pub fn open(target: Target, tls: Tls, options: Options) -> Result<ClientConnection, Error> {
         options.check()?;
-        let handover = Arc::new(Handover::new(options.memory().get()));
+        let handover = Arc::new(Handover::new(options.memory().get())?);
         let (inner, largest_message) = (handover.clone(), options.largest_message);
         let (peer, _thread) = runtime::start(move || open(target, Secured { tls, options }, inner))?;
         Ok(ClientConnection { connection: Connection { handover, peer, largest_message } })

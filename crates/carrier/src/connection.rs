@@ -23,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// Dropping it closes the connection; [`Connection::finish`] and [`Connection::wait_for_end`] first let everything
 /// arrive.
+///
+/// **In a child made by `fork`** the connection belongs to the parent, where it continues. Calls of the child fail with
+/// [`Error::Forked`], and dropping it does nothing. The child's copies of the sockets send nothing. They are closed
+/// when the child ends or calls `exec`.
 pub struct Connection {
     pub(crate) handover: Arc<Handover>,
     pub(crate) peer: Name,

@@ -314,7 +314,7 @@ mod tests {
 
     /// Both ends of a session over a queue in this process.
     fn pair(options: &Options, max_datagram: usize) -> [Connection; 2] {
-        let handovers = [0, 1].map(|_| Arc::new(Handover::new(options.memory().get())));
+        let handovers = [0, 1].map(|_| Arc::new(Handover::new(options.memory().get()).unwrap()));
         let (inner, options, largest_message) = (handovers.clone(), options.clone(), options.largest_message);
         let begin = move || async move {
             let (one, other) = memory_pair(max_datagram);

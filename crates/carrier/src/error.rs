@@ -44,6 +44,9 @@ pub enum Error {
     /// The connection has ended.
     #[error("the connection has ended: {0}")]
     Ended(crate::End),
+    /// The handle belongs to the parent of this forked process, and stays in use there.
+    #[error("{what} belongs to the parent of this forked process")]
+    Forked { what: &'static str },
     /// Plain UDP is for the laboratory.
     #[error("plain UDP between {local} and {peer} is neither encrypted nor authenticated")]
     PlainUdp { local: SocketAddr, peer: SocketAddr },
@@ -70,6 +73,7 @@ impl Error {
             Error::Profile(_) => ("no_profile", "make a profile with `qfabric net profile HOST`"),
             Error::TimeOut { .. } => ("time_out", "try again, or allow more time"),
             Error::Ended(_) => ("ended", "open another connection"),
+            Error::Forked { .. } => ("forked", "open another one in this process"),
             Error::PlainUdp { .. } => ("plain_udp", "use certificates, addresses of loopback, or name the laboratory"),
         };
         Problem::new(code, self.to_string(), next_step)

@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use qfabric_client::Process;
 use qfabric_metp::{FrameKind, Mode, Outcome};
 use qfabric_types::{BitRate, Nanos};
 use tokio::sync::Notify;
@@ -132,11 +133,20 @@ pub(crate) struct Handover {
     wake: Notify,
     /// Bytes of received messages above which the session delivers no more.
     most_received: u64,
+    /// The process with the connection's thread. A child of a fork has a copy of the memory, in which the lock may be
+    /// held for ever.
+    by: Process,
 }
 
 impl Handover {
-    pub(crate) fn new(most_received: u64) -> Handover {
-        Handover { state: Mutex::default(), changed: Condvar::new(), wake: Notify::new(), most_received }
+    pub(crate) fn new(most_received: u64) -> Result<Handover, Error> {
+        let (by, wake) = (process()?, Notify::new());
+        Ok(Handover { state: Mutex::default(), changed: Condvar::new(), wake, most_received, by })
+    }
+
+    /// Refuses the application's calls in a child of a fork, which has no part in the connection.
+    fn check_process(&self) -> Result<(), Error> {
+        if self.by.is_current() { Ok(()) } else { Err(Error::Forked { what: "the connection" }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -151,6 +161,7 @@ impl Handover {
         within: Duration,
         mut take: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, Error> {
+        self.check_process()?;
         let until = Instant::now() + within;
         let mut state = self.lock();
         loop {
@@ -172,6 +183,9 @@ impl Handover {
 
     /// Gives the message back if it is not taken.
     pub(crate) fn submit(&self, message: Submitted, within: Duration) -> Result<u64, Box<(Error, Submitted)>> {
+        if let Err(error) = self.check_process() {
+            return Err(Box::new((error, message)));
+        }
         if self.lock().is_closed {
             return Err(Box::new((Error::Ended(End::Closed), message)));
         }
@@ -236,11 +250,16 @@ impl Handover {
         }
     }
 
+    /// In a child of a fork: never, because the connection goes on in the parent.
     pub(crate) fn ended(&self) -> Option<End> {
+        self.check_process().ok()?;
         self.lock().end.clone()
     }
 
     pub(crate) fn last_statistics(&self) -> ConnectionStatistics {
+        if self.check_process().is_err() {
+            return ConnectionStatistics::default();
+        }
         let state = self.lock();
         ConnectionStatistics { dropped_events: state.dropped_events, ..state.last.clone() }
     }
@@ -315,6 +334,11 @@ impl Handover {
         state.end.get_or_insert(end);
         self.changed.notify_all();
     }
+}
+
+/// The calling process.
+pub(crate) fn process() -> Result<Process, Error> {
+    Process::current().map_err(Error::io("cannot tell this process from its forked children"))
 }
 
 fn cost(message: &Message) -> u64 {

@@ -25,7 +25,7 @@ pub fn connect_plain(
     laboratory: Option<Laboratory>,
 ) -> Result<Connection, Error> {
     options.check()?;
-    let handover = Arc::new(Handover::new(options.memory().get()));
+    let handover = Arc::new(Handover::new(options.memory().get())?);
     let (inner, largest_message) = (handover.clone(), options.largest_message);
     let ((), _thread) = runtime::start(move || async move {
         let max_datagram = usize::from(options.mtu);

@@ -1,11 +1,13 @@
 //! The side that offers a service and waits for clients.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use qfabric_client::Process;
 use qfabric_realm::{Right, Tls};
 use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
@@ -13,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::connection::Connection;
 use crate::driver::{Attachment, Attachments, Driver};
-use crate::handover::Handover;
+use crate::handover::{Handover, process};
 use crate::hello::{Answer, Hello, SessionKey};
 use crate::options::{Engine, Options, Secured};
 use crate::quic::{Arrival, Door};
@@ -30,6 +32,8 @@ const MOST_SESSIONS: usize = 64;
 pub struct ServerConnection {
     opened: Arc<Opened>,
     address: SocketAddr,
+    /// In a child of a fork the service and the thread belong to the parent.
+    by: Process,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -48,6 +52,7 @@ impl ServerConnection {
     /// The address cannot be listened on, or a certificate cannot be used.
     pub fn register(service: Name, local: SocketAddr, tls: Tls, options: Options) -> Result<ServerConnection, Error> {
         options.check()?;
+        let by = process()?;
         let opened = Arc::<Opened>::default();
         let inner = opened.clone();
         let (address, thread) = runtime::start(move || async move {
@@ -57,7 +62,7 @@ impl ServerConnection {
             let desk = Desk { service, secured, opened: inner, sessions: HashMap::new() };
             Ok((address, desk.run(door, arrivals)))
         })?;
-        Ok(ServerConnection { opened, address, thread: Some(thread) })
+        Ok(ServerConnection { opened, address, by, thread: Some(thread) })
     }
 
     /// The address on which the service listens.
@@ -68,8 +73,11 @@ impl ServerConnection {
     /// The next session that a client opened.
     ///
     /// # Errors
-    /// None came within the time.
+    /// None came within the time, or the service belongs to the parent of this forked process.
     pub fn accept(&self, within: Duration) -> Result<Connection, Error> {
+        if !self.by.is_current() {
+            return Err(Error::Forked { what: "the service" });
+        }
         let until = Instant::now() + within;
         let mut waiting = self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -86,8 +94,12 @@ impl ServerConnection {
 }
 
 impl Drop for ServerConnection {
-    /// Accepts no more clients. Sessions that were accepted go on until they end.
+    /// Accepts no more clients. Sessions that were accepted go on until they end. In a child of a fork, does nothing.
     fn drop(&mut self) {
+        if !self.by.is_current() {
+            // The thread does not exist here, and locks that it held stay locked.
+            return mem::forget(self.thread.take());
+        }
         self.opened.stop.notify_one();
         self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // The thread ends with its last session.
@@ -155,7 +167,8 @@ impl Desk {
     fn open(&mut self, host: &Name, service: &Name, engine: Engine) -> Result<(Answer, Attachments), Problem> {
         self.check(host, service)?;
         let session = SessionKey::random();
-        let handover = Arc::new(Handover::new(self.secured.options.memory().get()));
+        let handover = Handover::new(self.secured.options.memory().get()).map_err(|error| error.problem())?;
+        let handover = Arc::new(handover);
         let attachments = self.run_session(&session, engine, &handover).map_err(|error| error.problem())?;
         self.sessions.insert(session.clone(), Session { host: host.clone(), attachments: attachments.clone() });
         let connection =

@@ -89,6 +89,9 @@ pub struct Config {
     /// Largest number of instructions that one call of a filter may execute, at worst. A filter that may take more is
     /// refused; loops whose iteration count the text does not state may take a quarter.
     pub filter_instructions: u32,
+    /// Largest number of instructions per second that the filters of one user, or of one other host, may execute. Above
+    /// it they are suspended: see [`crate::Notice::FiltersSuspended`].
+    pub filter_rate: u64,
     pub policy: Box<dyn Policy>,
     /// Signs and verifies creations. With `None`, creations of hosts that are gone are believed without a proof.
     pub notary: Option<Box<dyn Notary>>,
@@ -111,6 +114,7 @@ impl Config {
             quality,
             engines: interpreter(),
             filter_instructions: Limits::default().fuel,
+            filter_rate: crate::Limits::FILTER_RATE,
             policy,
             notary: None,
             combiner: None,

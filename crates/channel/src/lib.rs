@@ -39,11 +39,11 @@ mod wire;
 
 pub use attributes::{Attributes, AttributesRef, InvalidKey, Key};
 pub use config::{Action, AllowAll, Config, Engines, Policy, interpreter};
-pub use counts::{FilterCounts, NodeCounts, SinkCounts, SourceCounts};
+pub use counts::{FilterCounts, NodeCounts, SinkCounts, SourceCounts, SuspensionCounts};
 pub use directory::{ChannelView, Directory, Held, HostRecord};
 pub use error::{Error, FilterError, SubmitError};
 pub use event::{Event, Sent, Submission, Taken, Target};
-pub use filter::{Binding, Candidates, Choose, Direction, FilterCommand, FilterId, FilterSpec};
+pub use filter::{Binding, Candidates, Choose, Direction, FilterCommand, FilterId, FilterSpec, Payer};
 pub use group::{QosRange, Registration};
 pub use ids::{Incarnation, MemberId, RegistrationId, RequestId, SinkId, SourceId};
 pub use member::{SinkInfo, SinkSpec, SourceInfo, SourceSpec};

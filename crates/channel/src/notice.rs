@@ -1,8 +1,9 @@
 //! Notices: changes of hosts, channels, members and filters that the daemon reports to managers and users.
 
+use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Name};
 
-use crate::{Action, FilterId, Incarnation, MemberId, Origin, Registration, RequestId, SinkInfo, SourceInfo};
+use crate::{Action, FilterId, Incarnation, MemberId, Origin, Payer, Registration, RequestId, SinkInfo, SourceInfo};
 
 /// A notice is for the daemon, the manager and users; an event is for sinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,5 +74,11 @@ pub enum Notice {
         id: FilterId,
         /// The fault, with its line in the text.
         fault: String,
+    },
+    /// The filters of a user or of another host executed more instructions than the rate allows. They are not called
+    /// until the rate covers the instructions; events pass as if there were no such filters.
+    FiltersSuspended {
+        payer: Payer,
+        lasts: Nanos,
     },
 }

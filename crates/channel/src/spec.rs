@@ -147,6 +147,9 @@ impl Limits {
     pub const TYPES: usize = 64;
     /// Filters of one channel on one host.
     pub const FILTERS: usize = 32;
+    /// Instructions per second of the filters of one user, or of one other host, by default: with 1 ns for an
+    /// instruction a tenth of a CPU.
+    pub const FILTER_RATE: u64 = 100_000_000;
     /// Bytes of a filter's text.
     pub const TEXT: usize = u16::MAX as usize;
     /// Registrations of applications on one host.

@@ -1,11 +1,13 @@
 //! A rate that the daemon reserved for one flow of this process, renewed until it is dropped.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use qfabric_shm::Process;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::net::{Selector, StreamChange, StreamId, StreamInfo, StreamSpec};
 use qfabric_types::{BitRate, Nanos};
@@ -20,6 +22,9 @@ const RENEWAL: Duration = Duration::from_secs(3);
 
 /// A stream of the daemon that this process began, as the proof of a reservation: transports that send at a rate without
 /// congestion control ask for one. A thread renews the lease; dropping it ends the stream.
+///
+/// **In a child made by `fork`** the stream belongs to the parent, where it continues: the child's copy is not live,
+/// and dropping it does nothing.
 #[derive(Debug)]
 pub struct ReservedRate {
     client: Client,
@@ -27,6 +32,8 @@ pub struct ReservedRate {
     stream: StreamId,
     selector: Selector,
     promise: Arc<Promise>,
+    /// In a child of a fork the stream and the thread belong to the parent.
+    by: Process,
     /// Dropping it ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -83,9 +90,9 @@ impl Promise {
 impl Client {
     /// Begins a stream on an interface and holds it. The lease of `spec` is replaced.
     pub fn reserve_rate(&self, interface: &str, spec: &StreamSpec) -> Result<ReservedRate, ClientError> {
-        let asked = Instant::now();
+        let (by, asked) = (process()?, Instant::now());
         let info = self.begin_stream(interface, &leased(spec))?;
-        self.hold(interface, &info, asked)
+        self.hold(interface, &info, asked, by)
     }
 
     /// Like [`Client::reserve_rate`], with a rate drawn from a joint contract.
@@ -95,12 +102,18 @@ impl Client {
         interface: &str,
         spec: &StreamSpec,
     ) -> Result<ReservedRate, ClientError> {
-        let asked = Instant::now();
+        let (by, asked) = (process()?, Instant::now());
         let info = self.begin_stream_of_contract(contract, interface, spec)?;
-        self.hold(interface, &info, asked)
+        self.hold(interface, &info, asked, by)
     }
 
-    fn hold(&self, interface: &str, info: &StreamInfo, asked: Instant) -> Result<ReservedRate, ClientError> {
+    fn hold(
+        &self,
+        interface: &str,
+        info: &StreamInfo,
+        asked: Instant,
+        by: Process,
+    ) -> Result<ReservedRate, ClientError> {
         let promise = Arc::new(Promise::new(info.promise.rate_bps, asked));
         let (stop, stopped) = channel();
         let (client, name, shared, stream) = (self.clone(), interface.to_owned(), promise.clone(), info.id);
@@ -127,10 +140,15 @@ impl Client {
             stream,
             selector: info.spec.selector.clone(),
             promise,
+            by,
             stop: Some(stop),
             thread: Some(thread),
         })
     }
+}
+
+fn process() -> Result<Process, ClientError> {
+    Process::current().map_err(ClientError::unnumbered)
 }
 
 fn leased(spec: &StreamSpec) -> StreamSpec {
@@ -161,14 +179,20 @@ impl ReservedRate {
         self.stream
     }
 
-    /// Whether the daemon still promises the rate: it has refused no renewal, and answered one within the last 10 s.
+    /// Whether the daemon still promises the rate to this process: it has refused no renewal, and answered one within
+    /// the last 10 s.
     pub fn is_live(&self) -> bool {
-        self.promise.is_live(Instant::now())
+        self.by.is_current() && self.promise.is_live(Instant::now())
     }
 }
 
 impl Drop for ReservedRate {
     fn drop(&mut self) {
+        if !self.by.is_current() {
+            // The thread does not exist here: joining it would wait for ever, and locks that it held stay locked.
+            mem::forget((self.stop.take(), self.thread.take()));
+            return;
+        }
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // It panics nowhere; and the stream has to end in any case.

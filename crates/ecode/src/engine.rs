@@ -53,4 +53,10 @@ pub trait Engine {
     fn assigned(&self) -> u64 {
         0
     }
+
+    /// Instructions that the loops of the last call executed, in the unit of [`Limits::fuel`]. 0 for an engine that
+    /// does not report them.
+    fn looped(&self) -> u32 {
+        0
+    }
 }

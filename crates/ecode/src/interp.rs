@@ -15,6 +15,8 @@ pub struct Interpreter {
     statics: Vec<u8>,
     attributes: Vec<i64>,
     assigned: u64,
+    /// Fuel and emissions that the last call left.
+    left: Limits,
 }
 
 impl Interpreter {
@@ -23,7 +25,8 @@ impl Interpreter {
         let layout = Layout::of(program);
         let (frame, statics) = (vec![0; layout.size as usize], program.statics.clone());
         let attributes = vec![0; program.attributes.len()];
-        Interpreter { program: program.clone(), layout, limits, frame, statics, attributes, assigned: 0 }
+        let (program, left) = (program.clone(), limits);
+        Interpreter { program, layout, limits, frame, statics, attributes, assigned: 0, left }
     }
 }
 
@@ -39,7 +42,7 @@ impl Engine for Interpreter {
         if self.program.output.is_some() {
             self.frame[layout.output as usize..][..layout.output_bytes as usize].fill(0);
         }
-        self.assigned = 0;
+        (self.assigned, self.left) = (0, self.limits);
         let call = Call {
             program: &self.program,
             layout,
@@ -49,7 +52,7 @@ impl Engine for Interpreter {
             assigned: &mut self.assigned,
             context,
             sink,
-            left: self.limits,
+            left: &mut self.left,
         };
         call.run()
     }
@@ -72,6 +75,10 @@ impl Engine for Interpreter {
     fn assigned(&self) -> u64 {
         self.assigned
     }
+
+    fn looped(&self) -> u32 {
+        self.limits.fuel - self.left.fuel
+    }
 }
 
 /// The state of one call.
@@ -85,7 +92,7 @@ struct Call<'a> {
     context: &'a CallContext,
     sink: &'a mut dyn FnMut(&[u8]),
     /// Fuel and emissions that remain.
-    left: Limits,
+    left: &'a mut Limits,
 }
 
 enum Flow {

@@ -74,7 +74,7 @@ impl From<Error> for Failure {
             return Failure::from(*error);
         }
         let status = match &error {
-            Error::Ended(_) => qf_status::QF_STATE,
+            Error::Ended(_) | Error::Forked { .. } => qf_status::QF_STATE,
             Error::Option { .. } | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => qf_status::QF_INVALID,
             Error::Refused(_) | Error::Stranger { .. } => qf_status::QF_REFUSED,
             _ => qf_status::QF_BROKEN,

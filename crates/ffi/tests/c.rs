@@ -7,11 +7,11 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use qfabric_client::{Class, Client, Contract, Session, Share};
+use qfabric_client::{Class, Client, Contract, Nanos, ReservedRate, Session, Share};
 use qfabric_daemon::{Config, Embedded, EngineName, Lend, MemoryAmount};
 use qfabric_linux::net::testing::{Interface, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
-use qfabric_types::api::net::{LinkRequest, NetMechanism};
+use qfabric_types::api::net::{LinkRequest, NetMechanism, Selector, StreamSpec};
 use qfabric_types::{BitRate, Bytes};
 use tempfile::TempDir;
 
@@ -313,6 +313,46 @@ fn a_c_program_reserves_the_rate_of_a_connection_also_from_a_contract() {
     let (folder, (_link, daemon, client)) = (certificates(), beside_a_link(Config::default()));
     let output = program.run(daemon.socket(), &[folder.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(client.interface("qf0").unwrap().streams.is_empty());
+}
+
+/// Runs `act` in a forked child, which a timer kills if it hangs. Returns whether it returned true.
+#[allow(unsafe_code)] // the standard library has no fork
+fn in_child(act: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs `act` alone, which takes no lock of another thread, and ends with `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: takes only a number.
+        unsafe { libc::alarm(60) };
+        let code = if act() { 7 } else { 1 };
+        // SAFETY: ends the child without running the parent's exit handlers and destructors.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is live, and the child is of this process.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7
+}
+
+#[test]
+fn a_child_of_a_fork_that_drops_a_reserved_rate_leaves_it_to_its_parent() {
+    if !may_reserve() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_link, _daemon, client) = beside_a_link(Config::default());
+    let spec = StreamSpec { size: 5_000, ..StreamSpec::new(Selector::Mark(7), Nanos::from_millis(40)) };
+    let mut held = Some(client.reserve_rate("qf0", &spec).unwrap());
+    let dropped = in_child(|| {
+        let own = held.take();
+        let was_live = own.as_ref().is_some_and(ReservedRate::is_live);
+        drop(own);
+        !was_live
+    });
+    assert!(dropped, "the child says that it holds no rate, and ends");
+    assert!(held.as_ref().is_some_and(ReservedRate::is_live));
+    assert_eq!(client.interface("qf0").unwrap().streams.len(), 1);
+    drop(held);
     assert!(client.interface("qf0").unwrap().streams.is_empty());
 }
 

@@ -3,6 +3,8 @@
 #include <qfabric.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -36,6 +38,32 @@ static void count_events(qf_metp *metp, int *counts)
     }
 }
 
+/* A child of a fork has no part in the connections and the service, and frees its copies of the handles. */
+static void child(qf_metp_server *server, qf_metp *client, qf_metp *accepted)
+{
+    qf_metp_message *message = NULL;
+    qf_metp *other = NULL;
+
+    CHECK(qf_metp_send(client, QF_FRAME_I, "x", 1, 0, 0, NULL) == QF_STATE && strstr(qf_last_error(), "forked"));
+    CHECK(qf_metp_receive(accepted, 0, &message) == QF_STATE && qf_metp_finish(client) == QF_STATE);
+    CHECK(qf_metp_accept(server, 0, &other) == QF_STATE);
+    qf_metp_free(client);
+    qf_metp_free(accepted);
+    qf_metp_server_free(server);
+    _exit(0);
+}
+
+static void forks(qf_metp_server *server, qf_metp *client, qf_metp *accepted)
+{
+    int status = 0;
+    pid_t forked = fork();
+
+    CHECK(forked >= 0);
+    if (forked == 0)
+        child(server, client, accepted);
+    CHECK(waitpid(forked, &status, 0) == forked && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(int count, char **arguments)
 {
     qf_metp_options wall = {0}, cam = {0};
@@ -66,6 +94,7 @@ int main(int count, char **arguments)
     CHECK(qf_metp_accept(server, 10 * SECOND, &accepted) == QF_OK && accepted != NULL);
 
     one_message(client, accepted, "a picture", QF_FRAME_I);
+    forks(server, client, accepted);
     one_message(accepted, client, "an answer", QF_FRAME_OTHER);
     CHECK(qf_metp_set_partially_reliable(client, true) == QF_OK && qf_metp_set_rate(client, 20000000) == QF_OK);
     one_message(client, accepted, "sound", QF_FRAME_AUDIO);

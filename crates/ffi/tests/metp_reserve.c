@@ -3,6 +3,8 @@
 #include <qfabric.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -18,6 +20,22 @@ static qf_metp_reason revoked(qf_metp *metp)
         CHECK(qf_metp_next_event(metp, 20 * SECOND, &event) == QF_OK && event.kind != QF_METP_EVENT_NONE);
     } while (event.kind != QF_METP_EVENT_REVOKED);
     return event.reason;
+}
+
+/* A child of a fork that frees its copy of the handle ends neither the connection nor the reservation. */
+static void forks(qf_metp *client)
+{
+    int status = 0;
+    qf_metp_event event;
+    pid_t forked = fork();
+
+    CHECK(forked >= 0);
+    if (forked == 0) {
+        qf_metp_free(client);
+        _exit(0);
+    }
+    CHECK(waitpid(forked, &status, 0) == forked && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(qf_metp_next_event(client, 0, &event) == QF_OK && event.kind == QF_METP_EVENT_NONE);
 }
 
 int main(int count, char **arguments)
@@ -43,6 +61,7 @@ int main(int count, char **arguments)
     CHECK(qf_metp_reserve(client, "qf9", 4000000, PERIOD, &reserved) == QF_REFUSED);
     CHECK(qf_metp_reserve(client, "qf0", 400000000, PERIOD, &reserved) == QF_REFUSED);
     CHECK(qf_metp_reserve(client, "qf0", 4000000, PERIOD, &reserved) == QF_OK && reserved == 4000000);
+    forks(client);
     CHECK(qf_metp_rebind(client, 0, "127.0.0.1:0") == QF_OK);
     CHECK(revoked(client) == QF_METP_REASON_RESERVATION);
 

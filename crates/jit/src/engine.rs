@@ -44,6 +44,8 @@ pub struct Jit {
     /// The values, then a byte for each attribute that is 1 if the last call assigned it.
     attributes: Vec<i64>,
     attribute_count: usize,
+    /// Fuel at the start of each call.
+    fuel: u32,
 }
 
 impl Jit {
@@ -59,6 +61,7 @@ impl Jit {
             static_bytes: program.statics.len(),
             attributes: vec![0; program.attributes.len() + program.attributes.len().div_ceil(8)],
             attribute_count: program.attributes.len(),
+            fuel: limits.fuel,
         })
     }
 
@@ -113,6 +116,10 @@ impl Engine for Jit {
     fn assigned(&self) -> u64 {
         let marks = self.attributes[self.attribute_count..].iter().flat_map(|word| word.to_ne_bytes());
         marks.take(64).zip(0..).fold(0, |mask, (mark, number)| mask | u64::from(mark) << number)
+    }
+
+    fn looped(&self) -> u32 {
+        self.fuel.saturating_sub(self.frame[Layout::FUEL as usize / 8] as u32)
     }
 }
 

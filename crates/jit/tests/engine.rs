@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use qfabric_ecode::{CallContext, Engine, Environment, Fault, FaultKind, Limits, Program, compile};
+use qfabric_ecode::{CallContext, Engine, Environment, Fault, FaultKind, Interpreter, Limits, Program, compile};
 use qfabric_jit::{Jit, assemble};
 
 fn program(text: &str) -> Program {
@@ -52,6 +52,22 @@ fn an_engine_keeps_the_limits_of_its_creation() {
     let mut tight = Jit::new(&program(text), Limits { fuel: fuel - 1, emissions: 3 }).unwrap();
     let fault = Fault { kind: FaultKind::Fuel, line: 1 };
     assert_eq!(tight.call(&[], &CallContext::default(), &mut |_| ()), Err(fault));
+}
+
+/// The accounts of filters charge this number.
+#[test]
+fn both_engines_report_the_instructions_of_the_loops_of_the_last_call() {
+    let text = "struct input { int turns; }; int i, n; for (i = 0; i < input.turns; i++) n += i;\nreturn n;";
+    let (program, limits) = (program(text), Limits { fuel: 10_000, emissions: 0 });
+    let cost = program.loops[0].cost;
+    let engines: [Box<dyn Engine>; 2] =
+        [Box::new(Jit::new(&program, limits).unwrap()), Box::new(Interpreter::new(&program, limits))];
+    for mut engine in engines {
+        for turns in [7, 0, 100] {
+            engine.call(&i32::to_le_bytes(turns as i32), &CallContext::default(), &mut |_| ()).unwrap();
+            assert_eq!(engine.looped(), turns * cost, "{}", engine.name());
+        }
+    }
 }
 
 #[test]

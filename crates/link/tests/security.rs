@@ -144,3 +144,35 @@ fn a_flood_of_connections_that_say_nothing_keeps_no_host_out() {
     let _two = open(&secured(&site, &folder, 2, &[1]), 1);
     meet(&one, 2);
 }
+
+/// Whether the connection is open and the other side has said nothing.
+fn is_silent(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let read = stream.read(&mut [0; 64]);
+    stream.set_nonblocking(false).unwrap();
+    read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Without certificates no handshake of TLS comes first: every connection takes a place until it has opened a session.
+/// A connection that is closed while an older one waits was refused for want of a place, not for its time.
+#[test]
+fn connections_beyond_the_places_for_opening_are_closed_at_once_and_members_go_on() {
+    let site = Site::new(EngineKind::Zenoh);
+    let [one, two] = [1, 2].map(|host| open(&site.config(host, &[1, 2]), 1));
+    meet(&one, 2);
+    meet(&two, 1);
+    let Address::Tcp { host, port } = site.address(1) else { panic!("an address and a port") };
+    let mut refused = false;
+    for round in 0..5u8 {
+        let flood: Vec<_> = (0..400).map(|_| TcpStream::connect((host.as_str(), port)).unwrap()).collect();
+        one.engine.send(DestinationRef::Everyone, Lane::Control, &[round]);
+        two.log.until_seen(&Seen::Arrived { from: name(1), lane: Lane::Control, frame: vec![round] });
+        refused |= is_closed(&flood[399]) && flood.iter().any(is_silent);
+        assert_eq!(flood.iter().filter(|stream| !is_closed(stream)).count(), 0);
+    }
+    assert!(refused, "all connections waited for their time");
+    let gone = |host: &Host, other| host.log.all().contains(&Seen::Vanished(name(other), 1));
+    assert!(!gone(&one, 2) && !gone(&two, 1), "a member lost its connection");
+    let three = open(&site.config(3, &[1]), 1);
+    meet(&three, 1);
+}

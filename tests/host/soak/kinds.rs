@@ -13,6 +13,7 @@ use qfabric_client::{
     ApplicationRequest, ApplicationScope, Change, ClientError, Connection, Contract, Foresight, LimitsPatch, Nanos,
     Session, Share,
 };
+use qfabric_linux::net::testing::Interface;
 use qfabric_types::api::net::{AttachRequest, NetMechanism, Selector, StreamChange, StreamSpec};
 use rand::RngExt;
 use rustix::io::Errno;
@@ -54,6 +55,7 @@ pub(crate) const ALL: &[Kind] = &[
     kind("events", events, true, 2),
     kind("far", far, true, 2),
     kind("net", net, false, 1),
+    kind("interface", interface, false, 1),
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Kind> {
@@ -354,5 +356,43 @@ fn net(work: &mut Work) -> Done {
         work.done();
     }
     client.detach("lo")?;
+    Ok(())
+}
+
+/// The interface that comes and goes, and its other end.
+const COMING: [&str; 2] = ["soaked0", "soaked1"];
+
+/// Removes the interface that a killed client has left.
+pub(crate) fn remove_interface() {
+    // Fails if there is none.
+    let _ = Command::new("ip").args(["link", "delete", COMING[0]]).stderr(Stdio::null()).status();
+}
+
+/// Packet scheduling on an interface that is added and removed: mostly while it has streams.
+fn interface(work: &mut Work) -> Done {
+    remove_interface();
+    let link = Interface::veth(COMING[0], COMING[1])?;
+    let client = work.client()?;
+    // The daemon may have an interface of this name that has gone.
+    if work.rng.random() && client.interface(COMING[0]).is_ok() {
+        client.detach(COMING[0])?;
+    }
+    let rate_bps = Some(1_000_000_000);
+    let request = AttachRequest { mechanism: Some(NetMechanism::Htb), rate_bps, ..AttachRequest::default() };
+    client.attach(COMING[0], &request)?;
+    for mark in 1..work.rng.random_range(2..6) {
+        let stream = client.begin_stream(COMING[0], &StreamSpec::new(Selector::Mark(mark), Nanos::from_millis(40)))?;
+        let size = Some(work.rng.random_range(1_000..5_000));
+        client.change_stream(COMING[0], stream.id, &StreamChange { size, ..StreamChange::default() })?;
+        if work.rng.random_ratio(1, 3) {
+            client.end_stream(COMING[0], stream.id)?;
+        }
+    }
+    if work.rng.random_ratio(1, 4) {
+        client.detach(COMING[0])?;
+    }
+    drop(link);
+    client.interfaces()?;
+    work.done();
     Ok(())
 }

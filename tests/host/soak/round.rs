@@ -163,6 +163,7 @@ impl Soak {
             }
         }
         drop(std::mem::take(&mut crowd.clients));
+        kinds::remove_interface();
         for daemon in &crowd.daemons {
             let mut daemon = held(daemon);
             let outcome = daemon.terminate();

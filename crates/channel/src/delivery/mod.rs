@@ -37,6 +37,7 @@ use scratch::Scratch;
 pub(crate) use seats::Step;
 
 use crate::MemberId;
+use crate::filter::Accounts;
 
 /// The open channels, and the hosts that events come from and go to.
 #[derive(Debug)]
@@ -50,12 +51,14 @@ pub(crate) struct Delivery {
     /// Sinks that no source here has welcomed yet, by the place of their channel.
     fresh: Vec<(u32, MemberId)>,
     scratch: Scratch,
+    /// The instructions of filters, by payer.
+    pub accounts: Accounts,
 }
 
 impl Delivery {
-    pub(crate) fn new(host: Arc<Name>) -> Delivery {
+    pub(crate) fn new(host: Arc<Name>, filter_rate: u64) -> Delivery {
         let (channels, links, stale, fresh, scratch) = Default::default();
-        Delivery { host, channels, links, stale, fresh, scratch }
+        Delivery { host, channels, links, stale, fresh, scratch, accounts: Accounts::new(filter_rate) }
     }
 
     /// A host has a new incarnation: its earlier sources are gone. The difference of its clock stays.

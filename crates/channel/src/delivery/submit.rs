@@ -12,7 +12,7 @@ use super::pipe::Pipe;
 use super::scratch::Scratch;
 use super::{Delivery, books, receive};
 use crate::exit::Exit;
-use crate::filter::{self, Choice, Draft};
+use crate::filter::{self, Accounts, Choice, Draft};
 use crate::wire::write_attributes;
 use crate::{AttributesRef, Event, Pressure, Sent, SourceId, Submission, SubmitError, Target};
 
@@ -22,6 +22,7 @@ pub(super) struct Step<'a> {
     pub scratch: &'a mut Scratch,
     pub links: &'a mut BTreeMap<Name, Link>,
     pub host: &'a Arc<Name>,
+    pub accounts: &'a mut Accounts,
     pub now: Instant,
     pub exit: &'a mut Exit,
 }
@@ -40,7 +41,8 @@ impl Delivery {
         check(channel, source.0, event, now)?;
         write_attributes(event.attributes, &mut self.scratch.attributes)?;
         let (scratch, links, host) = (&mut self.scratch, &mut self.links, &self.host);
-        let mut step = Step { channel, scratch, links, host, now, exit };
+        let accounts = &mut self.accounts;
+        let mut step = Step { channel, scratch, links, host, accounts, now, exit };
         let done = step.run(source.0, event);
         let (mut due, mut waits) = (None, false);
         if let Some(source) = step.channel.sources.get_mut(&source.0) {
@@ -128,7 +130,8 @@ impl Step<'_> {
         let event = as_event(&id, self.host, number, next, submission, attributes, self.now);
         let mut draft = Draft { event, changed, now: self.now };
         let Channel { filters, roster, .. } = &mut *self.channel;
-        let choice = Choice { generation: roster.generation, seats: &roster.seats, chosen, copies, user };
+        let (generation, seats, accounts) = (roster.generation, &roster.seats[..], &mut *self.accounts);
+        let choice = Choice { generation, seats, chosen, copies, user, accounts };
         filter::choose(&mut filters.out, &mut draft, choice, &mut self.exit.out)
     }
 
@@ -193,9 +196,10 @@ impl Step<'_> {
         let source = self.channel.sources.get_mut(&number);
         let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));
         let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
-        let (channel, now, out) = (&mut *self.channel, self.now, &mut self.exit.out);
+        let (channel, accounts) = (&mut *self.channel, &mut *self.accounts);
+        let (now, is_withdrawn, out) = (self.now, false, &mut self.exit.out);
         let mut dispatch =
-            receive::Dispatch { channel, changed, copies, meant, outcome, now, is_withdrawn: false, out };
+            receive::Dispatch { channel, changed, copies, meant, outcome, accounts, now, is_withdrawn, out };
         for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
             alone.clear();
             alone.resize(chosen.len(), false);

@@ -1,5 +1,6 @@
 //! Filters: they choose the sinks that receive an event, and may change the event.
 
+mod account;
 mod changed;
 mod closure;
 mod copies;
@@ -11,6 +12,8 @@ mod text;
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
+pub(crate) use account::Accounts;
+pub use account::Payer;
 pub(crate) use changed::Changed;
 pub(crate) use closure::Closure;
 pub use closure::{Candidates, Choose};
@@ -38,6 +41,8 @@ pub(crate) struct Filter {
     pub user: Option<u32>,
     /// The filter belongs to the host: see [`Turn::Host`].
     pub is_hosts: bool,
+    /// Who is charged for the calls; above the payer's rate the filter is not called. `None`: nobody.
+    pub payer: Option<Payer>,
     /// The types it is called for, one bit each.
     pub types: u64,
     pub body: Body,
@@ -82,6 +87,8 @@ pub(crate) struct Choice<'a> {
     pub copies: &'a mut Copies,
     /// The user whose source submitted the event; `None`: no user of this host.
     pub user: Option<u32>,
+    /// Accounts of the filters' payers.
+    pub accounts: &'a mut Accounts,
 }
 
 /// The order of filters; filters of one turn are called in the order of their names.
@@ -96,7 +103,8 @@ enum Turn {
     Host,
 }
 
-/// Calls each filter in turn; each clears the places of sinks that must not receive the event. Returns how many remain.
+/// Calls each filter in turn; each clears the places of sinks that must not receive the event. A filter whose payer is
+/// above the rate is not called: the event passes as if there were no such filter. Returns how many sinks remain.
 pub(crate) fn choose(
     filters: &mut [Filter],
     draft: &mut Draft<'_, '_>,
@@ -117,9 +125,9 @@ pub(crate) fn choose(
             }
             match turn {
                 Turn::Sink => filter.run_for_its_sink(draft, &mut choice, out),
-                Turn::All => filter.run(draft, choice.generation, candidates, choice.chosen, out),
+                Turn::All => filter.run(draft, choice.generation, candidates, choice.chosen, (choice.accounts, out)),
                 Turn::Host => {
-                    filter.run(draft, choice.generation, candidates, choice.chosen, out);
+                    filter.run(draft, choice.generation, candidates, choice.chosen, (choice.accounts, out));
                     filter.run_on_copies(draft, &mut choice, out);
                 }
             }
@@ -139,9 +147,14 @@ impl Filter {
         generation: u64,
         candidates: Candidates<'_>,
         chosen: &mut [bool],
-        out: &mut Outputs,
+        (accounts, out): (&mut Accounts, &mut Outputs),
     ) {
+        if self.payer.as_ref().is_some_and(|payer| !accounts.admits(payer, draft.now)) {
+            self.counts.skipped += 1;
+            return;
+        }
         self.counts.calls += 1;
+        let moved = draft.event().payload.len() / 8 + chosen.len();
         match &mut self.body {
             Body::Closure(closure) => closure.run(&draft.event(), candidates, chosen),
             Body::Text(text) => match text.run(draft, generation, candidates.seats, chosen) {
@@ -158,6 +171,12 @@ impl Filter {
             },
         }
         self.counts.blocked += u64::from(!chosen.contains(&true));
+        if let (Some(payer), Body::Text(text)) = (&self.payer, &self.body) {
+            let until = accounts.charge(payer, text.executed() + moved as u64, draft.now);
+            let notice =
+                until.map(|until| Notice::FiltersSuspended { payer: payer.clone(), lasts: until.since(draft.now) });
+            notice.into_iter().for_each(|notice| out.notice(notice));
+        }
     }
 
     /// Runs a filter for a single sink if that sink is still chosen, on the event as filters for all and earlier
@@ -188,7 +207,7 @@ impl Filter {
         let mut changed = choice.copies.take(at);
         let mut own = Draft { event: draft.event(), changed: &mut changed, now: draft.now };
         let candidate = Candidates::new(&choice.seats[at..=at], choice.user);
-        self.run(&mut own, choice.generation, candidate, &mut choice.chosen[at..=at], out);
+        self.run(&mut own, choice.generation, candidate, &mut choice.chosen[at..=at], (choice.accounts, out));
         choice.copies.put(at, changed);
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use qfabric_ecode::{Bound, CallContext, Engine, Environment, Fault, Program, compile, declares_input};
+use qfabric_ecode::{Bound, CallContext, Engine, Environment, Fault, Program, bpf, compile, declares_input};
 use qfabric_types::format::Format;
 
 use super::Draft;
@@ -23,6 +23,8 @@ pub(crate) struct TextFilter {
     rows: Vec<u32>,
     generation: Option<u64>,
     next_rows: Vec<u32>,
+    /// Instructions of a call, at worst, without those of its loops.
+    straight: u64,
 }
 
 /// Why a call chose no sink.
@@ -51,10 +53,17 @@ impl TextFilter {
         }
         let name = first.map_or("", |format| format.name.as_str());
         let shape = Shape::new(&program.input, output, first).map_err(misfit(name))?;
+        let straight = bpf::measure(&program).instructions;
         let engine = (config.engines)(&program, bound.limits(0)).map_err(FilterError::Engine)?;
         let input = vec![0; program.input.size as usize];
         let (rows, next_rows, generation) = (Vec::new(), Vec::new(), None);
-        Ok(TextFilter { engine, parameters: program.attributes, shape, plans, input, rows, generation, next_rows })
+        let parameters = program.attributes;
+        Ok(TextFilter { engine, parameters, shape, plans, input, rows, generation, next_rows, straight })
+    }
+
+    /// Instructions of the last call: those of its code, at worst, and those that its loops executed.
+    pub(crate) fn executed(&self) -> u64 {
+        self.straight + u64::from(self.engine.looped())
     }
 
     /// Returns how many sinks did not fit in the table.

@@ -10,7 +10,7 @@ use crate::delivery::{Bound, Channel, Mode};
 use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter, bounded};
 use crate::{
     Action, Attributes, Binding, Choose, Direction, Error, FilterCounts, FilterError, FilterId, FilterSpec, MemberId,
-    SinkId, SinkSpec,
+    Payer, SinkId, SinkSpec, SuspensionCounts,
 };
 
 /// The host or user that installs a filter, and the events that the filter may act on. The default is this host, for
@@ -23,20 +23,27 @@ pub(crate) struct Installer {
     pub user: Option<u32>,
     /// The filter belongs to the host itself and is called after all others.
     pub is_hosts: bool,
+    /// Who is charged for the calls; `None`: nobody.
+    pub payer: Option<Payer>,
 }
 
 impl Node {
     /// Installs a filter in E-code on this host, or replaces it. An IN-filter for one sink of this host needs no right,
     /// because it affects no other member.
     pub fn install(&mut self, filter: &FilterSpec) -> Result<(), FilterError> {
+        self.install_paid_by(None, filter)
+    }
+
+    /// Like [`Node::install`], for a user who is charged for the filter's calls.
+    pub fn install_paid_by(&mut self, user: Option<u32>, filter: &FilterSpec) -> Result<(), FilterError> {
         let own = filter.sink.as_ref().is_some_and(|sink| sink.host == self.config.host);
         if !own || filter.id.direction == Direction::Out {
             self.config.permit(Action::Install, &filter.id.channel)?;
         }
-        self.install_text(filter, Installer::default())
+        self.install_text(filter, Installer { payer: user.map(Payer::User), ..Installer::default() })
     }
 
-    /// Like [`Node::install`], for a user who may decide only about the events of this user's own sources: an
+    /// Like [`Node::install_paid_by`], for a user who may decide only about the events of this user's own sources: an
     /// OUT-filter acts on the events of these sources and on no others. An IN-filter without a sink would act on all
     /// users' events and is refused.
     pub fn install_for(&mut self, user: u32, filter: &FilterSpec) -> Result<(), FilterError> {
@@ -47,7 +54,8 @@ impl Node {
             return Err(Error::Forbidden { host, action, channel, why }.into());
         }
         self.config.permit(Action::Install, channel)?;
-        self.install_text(filter, Installer { user: Some(user), ..Installer::default() })
+        let payer = Some(Payer::User(user));
+        self.install_text(filter, Installer { user: Some(user), payer, ..Installer::default() })
     }
 
     /// The instructions that one call of a filter may take at worst. Its channel has to be open here.
@@ -70,6 +78,7 @@ impl Node {
         for (key, value) in &wanted.parameters {
             *text.parameter(key.as_str())? = *value;
         }
+        installer.payer.iter().for_each(|payer| delivery.accounts.open(payer));
         put(channel, &wanted.id, installer, wanted.sink.clone(), types, Body::Text(Box::new(text)));
         Ok(())
     }
@@ -96,7 +105,7 @@ impl Node {
         types: &[String],
         choose: Choose,
     ) -> Result<(), FilterError> {
-        self.install_choice(id, Installer { author: None, user, is_hosts: true }, None, types, choose)
+        self.install_choice(id, Installer { user, is_hosts: true, ..Installer::default() }, None, types, choose)
     }
 
     fn install_choice(
@@ -159,6 +168,18 @@ impl Node {
         channel.filters.iter().map(|filter| (filter.id(&channel.id), filter.counts)).collect()
     }
 
+    /// The time until which a filter is suspended; `None`: it is called. A suspension that ended since the last event
+    /// may be returned with its end, which is in the past.
+    pub fn filter_suspended_until(&self, id: &FilterId) -> Option<Instant> {
+        let filter = self.delivery.channels.find(&id.channel)?.filters.get(id)?;
+        self.delivery.accounts.suspended_until(filter.payer.as_ref()?)
+    }
+
+    /// Counters of the suspensions of all filters.
+    pub fn suspension_counts(&self) -> SuspensionCounts {
+        self.delivery.accounts.counts
+    }
+
     /// The host that shipped a filter to this host; `None` if the filter is this host's own or does not exist.
     pub fn filter_author(&self, id: &FilterId) -> Option<&Name> {
         self.delivery.channels.find(&id.channel)?.filters.get(id)?.author.as_ref()
@@ -176,6 +197,6 @@ impl Node {
 
 fn put(channel: &mut Channel, id: &FilterId, installer: Installer, sink: Option<MemberId>, types: u64, body: Body) {
     let FilterId { name, direction, .. } = id.clone();
-    let (Installer { author, user, is_hosts }, counts) = (installer, FilterCounts::default());
-    channel.filters.put(Filter { name, direction, author, user, is_hosts, sink, types, body, counts });
+    let (Installer { author, user, is_hosts, payer }, counts) = (installer, FilterCounts::default());
+    channel.filters.put(Filter { name, direction, author, user, is_hosts, payer, sink, types, body, counts });
 }

@@ -60,7 +60,7 @@ impl Node {
         let bundles = Bundles::new(config.believed_combiner(), config.bundles);
         Node {
             members: Membership::new(host.clone(), config.incarnation, now),
-            delivery: Delivery::new(host),
+            delivery: Delivery::new(host, config.filter_rate),
             requests: Requests::default(),
             last_number: 0,
             touched: BTreeSet::new(),

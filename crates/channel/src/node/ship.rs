@@ -9,7 +9,7 @@ use super::Node;
 use super::filters::Installer;
 use crate::output::Destination;
 use crate::wire::{Answer, Kind, Shipped};
-use crate::{Action, FilterCommand, FilterError, Lane, Notice, RequestId};
+use crate::{Action, FilterCommand, FilterError, Lane, Notice, Payer, RequestId};
 
 impl Node {
     /// Sends a command about a filter to these hosts; an empty list: to all hosts that hold the channel. Each host's
@@ -54,7 +54,8 @@ impl Node {
         }
         match order {
             FilterCommand::Install(filter) => {
-                self.install_text(filter, Installer { author: from.cloned(), ..Installer::default() })
+                let (author, payer) = (from.cloned(), from.cloned().map(Payer::Host));
+                self.install_text(filter, Installer { author, payer, ..Installer::default() })
             }
             FilterCommand::Remove(id) => self.remove_filter(id),
             FilterCommand::Parameter(id, key, value) => self.set_parameter(id, key.as_str(), *value),

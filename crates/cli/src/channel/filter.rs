@@ -158,7 +158,7 @@ fn table(filters: &[FilterInfo]) -> String {
     if filters.is_empty() {
         return "the channel has no filters on this host; install one with qfabric channel filter install\n".to_owned();
     }
-    let mut table = output::new_table(["filter", "direction", "installed by", "calls", "blocked", "faults"]);
+    let mut table = output::new_table(["filter", "direction", "installed by", "calls", "blocked", "faults", "state"]);
     for filter in filters {
         table.add_row([
             filter.name.to_string(),
@@ -167,9 +167,20 @@ fn table(filters: &[FilterInfo]) -> String {
             filter.calls.to_string(),
             filter.blocked.to_string(),
             filter.faults.to_string(),
+            state(filter),
         ]);
     }
     format!("{table}\n")
+}
+
+/// Whether the filter is called; how many events passed it while it was suspended.
+pub(super) fn state(filter: &FilterInfo) -> String {
+    let skipped = filter.skipped;
+    match (filter.suspended, skipped) {
+        (true, _) => format!("suspended: too many instructions per second, {skipped} events passed unchanged"),
+        (false, 0) => "active".to_owned(),
+        (false, _) => format!("active; {skipped} events passed unchanged while it was suspended"),
+    }
 }
 
 fn install(args: InstallArgs) -> Outcome {
@@ -256,5 +267,16 @@ mod tests {
         assert_eq!(hosts("group:wall"), Ok(FilterScope::Group(name("wall"))));
         assert_eq!(hosts("left,right"), Ok(FilterScope::Hosts(vec![name("left"), name("right")])));
         assert!(hosts("left,").is_err() && direction("both").is_err());
+    }
+
+    #[test]
+    fn a_suspended_filter_is_shown_with_the_events_that_passed_it() {
+        let filter = serde_json::json!({ "name": "f", "direction": "out", "calls": 9, "blocked": 0, "faults": 0,
+                                         "beyond": 0, "skipped": 5, "suspended": true });
+        let mut filter: FilterInfo = serde_json::from_value(filter).unwrap();
+        let table = table(std::slice::from_ref(&filter));
+        assert!(table.contains("suspended: too many instructions per second, 5 events"), "{table}");
+        filter.suspended = false;
+        assert!(state(&filter).starts_with("active; 5 events"), "{}", state(&filter));
     }
 }

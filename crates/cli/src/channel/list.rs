@@ -103,7 +103,8 @@ fn one(info: &ChannelInfo) -> String {
         let direction = filter.direction.name();
         let by = filter.author.as_ref().map_or_else(String::new, |host| format!(" of {host}"));
         let name = &filter.name;
-        text += &format!("\n{direction}-filter {name}{by}: {calls} calls, {blocked} blocked, {faults} faults");
+        let state = super::filter::state(filter);
+        text += &format!("\n{direction}-filter {name}{by}: {calls} calls, {blocked} blocked, {faults} faults, {state}");
     }
     for pace in &info.paced {
         let rate = crate::policy::amount("app.rate_milli", pace.rate_milli);

@@ -50,6 +50,9 @@ pub struct ChannelsConfig {
     /// Largest number of instructions that one filter may execute for one event, and all filters of a user on one
     /// channel and in one direction together, at worst; administrators are excepted from the sum.
     pub max_filter_instructions: u32,
+    /// Largest number of instructions per second that the filters of one user, or those of one other host, may execute;
+    /// above it they are suspended, and events pass them unchanged. Administrators are excepted.
+    pub max_filter_instructions_per_second: u64,
     /// CPU time that each policy of a user may take per second; root is excepted.
     #[serde(deserialize_with = "crate::config::time")]
     pub policy_budget: Nanos,
@@ -154,6 +157,7 @@ impl Default for ChannelsConfig {
             max_leases_per_user: 64,
             max_members_per_user: Limits::HOST_MEMBERS / 4,
             max_filter_instructions: 200_000,
+            max_filter_instructions_per_second: Limits::FILTER_RATE,
             policy_budget: Nanos::from_millis(10),
             report: Nanos::from_millis(500),
             combiner: None,
@@ -183,6 +187,12 @@ impl ChannelsConfig {
                 self.max_filter_instructions as usize,
                 1..=100_000_000,
                 "1 to 100000000",
+            ),
+            (
+                "channels.max_filter_instructions_per_second",
+                self.max_filter_instructions_per_second as usize,
+                1_000..=1_000_000_000_000,
+                "1000 to 1000000000000",
             ),
             ("channels.priority", self.priority as usize, 0..=98, "0 (none) to 98"),
         ];
@@ -302,6 +312,8 @@ mod tests {
         assert!(said("report = '1ms'").starts_with("channels.report 1 ms 50ms to 60s"));
         assert!(said("slack = '11s'").starts_with("channels.slack 11 s 0ms to 10s"));
         assert!(said("lend_hold = '1s'").starts_with("channels.lend_hold 1 s 3s to 600s"));
+        let rate = said("max_filter_instructions_per_second = 999");
+        assert!(rate.starts_with("channels.max_filter_instructions_per_second 999 1000 to"), "{rate}");
         assert!(said("max_leases = 0").starts_with("channels.max_leases 0"));
         let error = toml::from_str::<ChannelsConfig>("host = 'a/b'").unwrap_err().to_string();
         assert!(error.contains("a/b") && error.contains("1 to 64"), "{error}");

@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Events on which a filter acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// On the events of all sources, or on all events of one sink.
-    All,
+    /// On the events of all sources, or on all events of one sink. `Some`: the user is charged for the calls.
+    All(Option<u32>),
     /// On the events of this user's sources only.
     SourcesOf(u32),
 }
@@ -117,7 +117,7 @@ impl Fabric {
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
             let order = FilterCommand::Parameter(id.clone(), key.clone(), value);
-            installed = self.carry(&request.to, &order, Reach::All)?;
+            installed = self.carry(&request.to, &order, Reach::All(None))?;
             self.owned.parametrized(id, &key, value);
         }
         Ok(installed)
@@ -126,7 +126,7 @@ impl Fabric {
     pub(crate) fn remove_filter(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
-        let removed = self.carry(to, &FilterCommand::Remove(id.clone()), Reach::All)?;
+        let removed = self.carry(to, &FilterCommand::Remove(id.clone()), Reach::All(None))?;
         self.owned.removed(id, removed.hosts.iter().map(|answer| &answer.host));
         Ok(removed)
     }
@@ -174,13 +174,14 @@ impl Fabric {
     /// OUT-filter of any other user acts only on the events of that user's sources, and only on this host.
     fn reach(&self, peer: Peer, filter: &FilterSpec, to: &FilterScope) -> Result<Reach, Problem> {
         let FilterSpec { id: FilterId { channel, direction, .. }, sink, .. } = filter;
+        let all = Reach::All((!peer.administers()).then_some(peer.owner.uid));
         if sink.as_ref().is_some_and(|sink| sink.host == self.host) {
             // `check_sink` has found that the sink belongs to this user.
-            return Ok(Reach::All);
+            return Ok(all);
         }
         self.permit(peer, Right::Install, channel)?;
         if self.governs(peer, channel) {
-            return Ok(Reach::All);
+            return Ok(all);
         }
         let (_, others) = self.wanted(channel, to)?;
         match *direction == Direction::Out && others.is_empty() {
@@ -213,7 +214,7 @@ impl Fabric {
 
     fn here(&self, order: &FilterCommand, reach: Reach) -> Result<(), FilterError> {
         self.network.look(|node| match (order, reach) {
-            (FilterCommand::Install(filter), Reach::All) => node.install(filter),
+            (FilterCommand::Install(filter), Reach::All(payer)) => node.install_paid_by(payer, filter),
             (FilterCommand::Install(filter), Reach::SourcesOf(user)) => node.install_for(user, filter),
             (FilterCommand::Remove(id), _) => node.remove_filter(id),
             (FilterCommand::Parameter(id, key, value), _) => node.set_parameter(id, key.as_str(), *value),

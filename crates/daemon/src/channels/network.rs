@@ -59,6 +59,7 @@ impl Network {
         }
         own.combiner = config.combiner.clone();
         own.filter_instructions = config.max_filter_instructions;
+        own.filter_rate = config.max_filter_instructions_per_second;
         let mut managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         managed.member.set_slack(config.slack);
         let Some(linked) = linked else {

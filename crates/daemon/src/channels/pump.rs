@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use qfabric_channel::{Action, Event, Notice, SinkId, SourceId, Taken};
+use qfabric_channel::{Action, Event, Notice, Payer, SinkId, SourceId, Taken};
 use qfabric_shm::{Duplex, nudge};
 use qfabric_types::Instant;
 use qfabric_types::api::channel::LeaseId;
@@ -184,6 +184,17 @@ impl Fabric {
             }
             Notice::FilterFaulted { id, fault } => {
                 tracing::warn!(filter = %id.name, channel = %id.channel, fault, "a filter faulted");
+            }
+            Notice::FiltersSuspended { payer, lasts } => {
+                let whose = match payer {
+                    Payer::User(uid) => format!("user {uid}"),
+                    Payer::Host(host) => format!("the host {host}"),
+                };
+                let limit = self.config.max_filter_instructions_per_second;
+                tracing::warn!(
+                    whose, %lasts, limit,
+                    "filters execute more instructions than channels.max_filter_instructions_per_second: suspended"
+                );
             }
             _ => {}
         }

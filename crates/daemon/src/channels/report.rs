@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qfabric_channel::NodeCounts;
+use qfabric_channel::{NodeCounts, SuspensionCounts};
 use qfabric_types::api::channel::{ChannelInfo, SinkCounts, SourceCounts};
 
 use super::Fabric;
@@ -14,6 +14,7 @@ pub(crate) struct ChannelsReport {
     pub host: String,
     pub realm: String,
     pub node: NodeCounts,
+    pub filters: SuspensionCounts,
     pub hosts: u64,
     pub channels_known: u64,
     pub connections: u64,
@@ -46,7 +47,9 @@ pub(crate) struct ChannelReport {
 impl Fabric {
     pub(super) fn report(&self) -> ChannelsReport {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (node, hosts) = self.network.look(|node| (*node.counts(), node.directory().hosts().count() as u64));
+        let (node, hosts, filters) = self
+            .network
+            .look(|node| (*node.counts(), node.directory().hosts().count() as u64, node.suspension_counts()));
         let (unsent, unread) = self.network.lost();
         let list = self.list();
         let connections = self.registry().leases.len() as u64;
@@ -54,6 +57,7 @@ impl Fabric {
             host: self.host.to_string(),
             realm: self.config.realm.to_string(),
             node,
+            filters,
             hosts,
             channels_known: list.len() as u64,
             connections,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::{Attributes, FilterCounts, FilterId, Held, Node, Pressure, Spec};
+use qfabric_linux::clock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{self as api, ChannelInfo, FilterInfo, Holding, SinkInfo, SourceInfo, TypeInfo};
 use qfabric_types::channel::{ChannelId, Name};
@@ -97,11 +98,13 @@ fn listed(attributes: &Attributes) -> BTreeMap<String, i64> {
 fn filter(node: &Node, (id, counts): (FilterId, FilterCounts)) -> FilterInfo {
     FilterInfo {
         author: node.filter_author(&id).cloned(),
+        suspended: node.filter_suspended_until(&id).is_some_and(|until| until > clock::now()),
         name: id.name,
         direction: id.direction,
         calls: counts.calls,
         blocked: counts.blocked,
         faults: counts.faults,
         beyond: counts.beyond,
+        skipped: counts.skipped,
     }
 }

@@ -293,6 +293,45 @@ fn the_filters_of_a_user_on_a_channel_share_a_limit_of_instructions_and_roots_do
     assert_eq!(code(install(bob, "more")), None, "a filter that has ended gives its instructions back");
 }
 
+/// Alice's filter executes more instructions than her limit allows: her events and Bob's pass it, and Bob's own filter
+/// is still called. The limit is so small that the suspension lasts for hours.
+#[test]
+fn the_filters_of_a_user_above_the_limit_per_second_are_suspended_and_those_of_others_are_not() {
+    let config = ChannelsConfig { max_filter_instructions_per_second: 1_000, ..Default::default() };
+    let host = Host::with(config);
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    bob.open("video").unwrap();
+    let sink = alice.sink("video").unwrap();
+    let (of_alice, of_bob) = (alice.source("video").unwrap(), bob.source("video").unwrap());
+    let all = "struct input { int number; }; long i; long s; for (i = 0; i < 10000; i++) s += i; \
+               return input.number != 3;";
+    alice.filter(Direction::Out, "all", all, None).unwrap();
+    bob.filter(Direction::Out, "own", "struct input { int number; }; return input.number != 3;", None).unwrap();
+    assert_eq!([alice.submit(of_alice, 3), alice.submit(of_alice, 3)], [0, 1], "called once, then suspended");
+    assert_eq!([bob.submit(of_bob, 1), bob.submit(of_bob, 3)], [1, 0], "Bob has an account of his own");
+    alice.filter(Direction::Out, "all", all, None).unwrap();
+    assert_eq!(alice.submit(of_alice, 3), 1, "it does not help to install the filter again");
+    assert_eq!(alice.take(sink), [3, 1, 3]);
+    let shown = host.fabric.show(&"video".parse().unwrap()).unwrap().filters;
+    let states: Vec<_> = shown.iter().map(|filter| (filter.suspended, filter.skipped)).collect();
+    assert_eq!(states, [(true, 1), (false, 0)]);
+    let counts = host.fabric.report().filters;
+    assert_eq!((counts.suspensions, counts.skipped), (1, 4), "two events of each user");
+}
+
+#[test]
+fn filters_of_root_have_no_limit_per_second() {
+    let config = ChannelsConfig { max_filter_instructions_per_second: 1_000, ..Default::default() };
+    let host = Host::with(config);
+    let root = host.user(0);
+    root.create("video").unwrap();
+    root.sink("video").unwrap();
+    let source = root.source("video").unwrap();
+    root.filter(Direction::Out, "all", &format!("{} && 0;", long(10_000).trim_end_matches(';')), None).unwrap();
+    assert_eq!([root.submit(source, 1), root.submit(source, 2)], [0, 0]);
+}
+
 #[test]
 fn channels_and_registrations_of_one_user_leave_room_for_those_of_others() {
     let host = Host::start(Vec::new());

@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 33] = [
+const TOTALS: [Metric<ChannelsReport>; 35] = [
     of("channels_hosts", "number of hosts in the realm, including this one", |r| Gauge(r.hosts as f64)),
     of("channels_known", "number of channels on all hosts", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "number of connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -27,6 +27,12 @@ const TOTALS: [Metric<ChannelsReport>; 33] = [
     }),
     of("channels_policies_suspensions", "times that a policy was suspended because it used too much CPU time", |r| {
         Counter(r.policy_usage.suspensions)
+    }),
+    of("channels_filters_suspensions", "times that the filters of a user or host were suspended", |r| {
+        Counter(r.filters.suspensions)
+    }),
+    of("channels_filters_skipped", "events that passed a suspended filter, once for each such filter", |r| {
+        Counter(r.filters.skipped)
     }),
     of("channels_unsent", "events of managers that could not be submitted", |r| Counter(r.unsent)),
     of("channels_unread", "events of managers that could not be read", |r| Counter(r.unread)),

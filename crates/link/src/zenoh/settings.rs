@@ -40,6 +40,10 @@ const CONTROL_SERVICE: u8 = 0xa0;
 /// TLS and for that of Zenoh, so it has given up before.
 const OPEN_TIMEOUT: u32 = 6_900;
 const ACCEPT_TIMEOUT: u32 = 1_800;
+/// Connections that may open at the same time, after the handshake of TLS; Zenoh closes further ones at once, and
+/// their hosts try again within a second. With TLS only hosts of the realm take such a place. Zenoh bounds the
+/// handshakes of TLS before that by their time alone.
+const OPENING: u32 = 64;
 
 pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {
     let mut settings = ZenohConfig::default();
@@ -83,6 +87,7 @@ fn transport() -> Vec<(&'static str, Value)> {
         ("transport/unicast/max_links", json!(2)),
         ("transport/unicast/open_timeout", json!(OPEN_TIMEOUT)),
         ("transport/unicast/accept_timeout", json!(ACCEPT_TIMEOUT)),
+        ("transport/unicast/accept_pending", json!(OPENING)),
         ("transport/link/tx/lease", json!(LEASE.as_millis() as u64)),
         ("transport/link/tx/keep_alive", json!(SIGNS)),
         ("transport/link/tx/queue/size/real_time", json!(CONTROL_QUEUE)),
@@ -135,13 +140,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zenoh_takes_the_settings_and_keeps_two_links_for_each_address() {
+    fn zenoh_takes_the_settings_and_limits_and_keeps_two_links_for_each_address() {
         let mut config = Config::new("a".parse().unwrap());
         config.listen = vec!["127.0.0.1:7700".parse().unwrap()];
         let settings = settings(&config).unwrap();
         let listen = settings.get_json("listen/endpoints").unwrap();
         assert!(listen.contains("tcp/127.0.0.1:7700?prio=1-3"), "{listen}");
         assert!(listen.contains("tcp/127.0.0.1:7701?prio=4-7"), "{listen}");
+        let unicast = |key: &str| settings.get_json(&format!("transport/unicast/{key}")).unwrap();
+        let limits = ["max_sessions", "max_links", "accept_pending"].map(unicast);
+        assert_eq!(limits, ["1024", "2", "64"], "SECURITY.md states these numbers");
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn peer() -> SocketAddr {
 
 /// A driver with a path from each of the ports, and the paths' governors. The grant holds for the first path.
 fn driver(ports: [u16; 2]) -> (Driver, Arc<Handover>, [Arc<Governor>; 2]) {
-    let (options, handover) = (Options::default(), Arc::new(Handover::new(1 << 20)));
+    let (options, handover) = (Options::default(), Arc::new(Handover::new(1 << 20).unwrap()));
     let mut driver = Driver::new(&options, 7, handover.clone(), None).unwrap();
     let governors = ports.map(|port| {
         let governor = Arc::new(Governor::default());

@@ -26,6 +26,13 @@ pub struct FilterInfo {
     pub faults: u64,
     /// Number of sinks that received no event because they did not fit into the filter's table.
     pub beyond: u64,
+    /// Number of events that passed unchanged, without a call, because the filter was suspended.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Whether the filter is suspended: all filters of its user, or of the host that installed it, executed more
+    /// instructions than `channels.max_filter_instructions_per_second` allows.
+    #[serde(default)]
+    pub suspended: bool,
 }
 
 /// The place at which a filter acts.
