@@ -209,14 +209,14 @@ fn frames_are_announced_in_order_at_the_display_times_that_the_handler_computes(
             assert!(clock::now().get() as i64 >= display, "frame {number} was announced before its display time");
             (number, display)
         };
-        [3, 1, 4, 2].map(|number| raise(&own, number));
+        [3, 1, 4, 2].into_iter().for_each(|number| raise(&own, number));
         let expected = [1, 2, 3, 4].map(|number| (number, begin + number * 10 * MS));
         assert_eq!([announced(), announced(), announced(), announced()], expected, "10 ms apart, from the begin on");
         let last = soon();
         frame.set(4);
         shown.set(last);
         rate.set(200_000);
-        [6, 5].map(|number| raise(&own, number));
+        [6, 5].into_iter().for_each(|number| raise(&own, number));
         assert_eq!([announced(), announced()], [(5, last + 5 * MS), (6, last + 10 * MS)], "at the new rate");
         assert_eq!((frames.info().in_daemon.as_slice(), frames.now().unwrap().counters.passed), (HELD, 6));
     });
@@ -233,7 +233,7 @@ fn an_event_that_is_held_too_long_or_comes_too_late_is_dropped_and_counted() {
         let strict = ecalls.subscribe(&held().deadline(Nanos::from_millis(1))).unwrap();
         let now = clock::now().get() as i64;
         // The moment of one has passed by a second, and the other's is in a minute.
-        [now - 1_000_000_000, now + 60_000_000_000].map(|moment| raise(&own, moment));
+        [now - 1_000_000_000, now + 60_000_000_000].into_iter().for_each(|moment| raise(&own, moment));
         assert_eq!(next(&mut events), now - 1_000_000_000, "an event whose moment has passed follows at once");
         eventually("both are counted", || {
             let counters = strict.now().unwrap().counters;

@@ -85,7 +85,9 @@ mod tests {
     #[test]
     fn an_event_leaves_at_its_moment_and_not_before() {
         let mut queue = HeldQueue::new(8);
-        [(9, 'c'), (5, 'a'), (9, 'd'), (7, 'b')].map(|(moment, event)| queue.hold(0, at(moment), event).unwrap());
+        for (moment, event) in [(9, 'c'), (5, 'a'), (9, 'd'), (7, 'b')] {
+            queue.hold(0, at(moment), event).unwrap();
+        }
         assert_eq!((queue.release(at(4)), queue.next_moment()), (None, Some(at(5))));
         assert_eq!([queue.release(at(5)), queue.release(at(5))], [Some('a'), None]);
         let rest: String = std::iter::from_fn(|| queue.release(at(9))).collect();

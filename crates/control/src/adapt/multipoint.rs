@@ -405,7 +405,7 @@ mod tests {
             now = now + REPORT;
             // The link carries 32 events per second.
             let part = 32.0 / (policy.rate(0) + policy.rate(1)).max(32.0);
-            [0, 1].map(|id| policy.on_report(id, policy.rate(id) * part, now));
+            (0..2).for_each(|id| drop(policy.on_report(id, policy.rate(id) * part, now)));
         }
         assert!(policy.rate(0) == 20.0 && policy.rate(1) < 14.0, "{} {}", policy.rate(0), policy.rate(1));
     }
