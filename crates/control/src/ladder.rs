@@ -222,8 +222,8 @@ impl Ladder {
     }
 
     /// Each rung gives up the level whose loss costs least utility, instead of one dimension after the other; of equal
-    /// losses, that of the first dimension. `worth` has the utility of each level of each dimension; with another number
-    /// of utilities nothing changes. If the losses of a dimension grow from its best level down, no other levels of the
+    /// losses, that of the first dimension. `worth` has the utility of each level of each dimension; with another
+    /// number of utilities nothing changes. If the losses of a dimension grow from its best level down, no other levels of the
     /// same number of steps are worth more than those of a rung (thesis §2.1).
     pub fn by_worth(mut self, worth: &[Vec<u64>]) -> Ladder {
         if !worth.iter().map(Vec::len).eq(self.dimensions.iter().map(|one| one.levels.len())) {

@@ -11,8 +11,8 @@ use qfabric_types::Instant;
 
 use crate::{EventQueue, Full};
 
-/// Of the `capacity` of a queue, the places for the events of `user`, and those for the events of all users before it is
-/// full for this one.
+/// Of the `capacity` of a queue, the places for the events of `user`, and those for the events of all users before it
+/// is full for this one.
 pub(crate) fn places(user: u32, capacity: usize) -> (usize, usize) {
     match user {
         0 => (capacity, capacity),

@@ -87,8 +87,8 @@ pub(crate) struct ContractOptions {
     /// The daemon's socket; searched in the usual places if not given.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Sleep until the daemon announces each frame at its display time, which it computes from the rate, the frame counter
-    /// and the last display time that the player writes to shared memory. Under `ext`, with --qfabric, these events
+    /// Sleep until the daemon announces each frame at its display time, which it computes from the rate, the frame
+    /// counter and the last display time that the player writes to shared memory. Under `ext`, with --qfabric, these events
     /// favour the player.
     #[arg(long)]
     pub event_driven: bool,

@@ -100,8 +100,8 @@ pub(super) struct Args {
     /// Run the handler in a thread of the daemon instead of the kernel
     #[arg(long)]
     thread: bool,
-    /// Field with the time, in ns of CLOCK_MONOTONIC, until which an event waits for its signal or channel, at most 10 s;
-    /// the field may be one of the handler's output
+    /// Field with the time, in ns of CLOCK_MONOTONIC, until which an event waits for its signal or channel, at most
+    /// 10 s; the field may be one of the handler's output
     #[arg(long, value_name = "FIELD")]
     hold_until: Option<String>,
     /// Order of the steps, such as k_code,signal [default: k_thread, k_handler, k_code, hold, memory_up, signal,

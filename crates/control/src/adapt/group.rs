@@ -411,7 +411,7 @@ mod tests {
     proptest! {
         /// Where the minima fit, no other division has a higher utility.
         #[test]
-        fn registered_tables_are_divided_as_well_as_by_trying_all((wants, more) in worthy(), weighted in any::<bool>()) {
+        fn registered_tables_are_divided_as_by_trying_all((wants, more) in worthy(), weighted in any::<bool>()) {
             let mut wants = wants;
             if weighted {
                 wants[0].weight = 3.0;

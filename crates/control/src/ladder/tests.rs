@@ -40,7 +40,7 @@ fn best_of_all(worth: &[Vec<u64>], steps: usize) -> Option<u64> {
 
 proptest! {
     #[test]
-    fn no_other_levels_of_as_many_steps_are_worth_more_than_a_rung(worth in proptest::collection::vec(concave(), 1..4)) {
+    fn no_other_levels_of_as_many_steps_are_worth_more(worth in proptest::collection::vec(concave(), 1..4)) {
         // The level is the index of its utility.
         let indices = |one: &Vec<u64>| (0..one.len() as i64).collect::<Vec<_>>();
         let dimension = |(at, one): (usize, &Vec<u64>)| Dimension::new(&format!("d{at}"), &indices(one));

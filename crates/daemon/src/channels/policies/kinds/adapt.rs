@@ -7,8 +7,8 @@ use qfabric_types::channel::Name;
 
 use super::{Fabric, Runs, Shared, quality, refused};
 
-/// The ladder with these dimensions, for a wanted rate in events per second; by the utilities of the levels if all state
-/// them.
+/// The ladder with these dimensions, for a wanted rate in events per second; by the utilities of the levels if all
+/// state them.
 pub(super) fn ladder(dimensions: &[LadderDimension], rate: f64) -> Result<Ladder, Problem> {
     let dimension = |one: &LadderDimension| Dimension::new(one.name.as_str(), &one.levels);
     let worth: Vec<Vec<u64>> = dimensions.iter().map(|one| one.worth.clone()).collect();

@@ -27,8 +27,8 @@ pub struct AdaptPolicy {
     #[cfg_attr(feature = "cli", arg(long))]
     pub rate: f64,
     /// What is given up, and its levels from the best to the minimum; the first dimension is given up first. If every
-    /// level has a utility (quality=80:100,60:95,40:60), the level whose loss costs least is given up first instead. May
-    /// be repeated.
+    /// level has a utility (quality=80:100,60:95,40:60), the level whose loss costs least is given up first instead.
+    /// May be repeated.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     #[cfg_attr(feature = "cli", arg(long = "ladder", value_name = "DIMENSION=LEVEL,LEVEL", required = true))]
     pub ladder: Vec<LadderDimension>,
@@ -41,8 +41,8 @@ pub struct AdaptPolicy {
     pub name: Option<Name>,
 }
 
-/// A dimension of a ladder, as text `NAME=LEVEL,LEVEL` or `NAME=LEVEL:UTILITY,LEVEL:UTILITY`: from the best level to the
-/// minimum.
+/// A dimension of a ladder, as text `NAME=LEVEL,LEVEL` or `NAME=LEVEL:UTILITY,LEVEL:UTILITY`: from the best level to
+/// the minimum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LadderDimension {
