@@ -8,6 +8,7 @@ use qfabric_client::ecalls::{
 };
 use qfabric_client::{Client, ClientError, Nanos};
 use qfabric_daemon::{Config, Embedded};
+use qfabric_linux::clock;
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::api::ecalls::ServiceRequest;
 use serde_json::json;
@@ -177,6 +178,83 @@ fn late_events_are_dropped_and_counted() {
             let counters = events.now().unwrap().counters;
             counters.late + counters.passed == 50 && counters.late > 0
         });
+    });
+}
+
+/// Computes the display time of a frame from the words of a player (000 §3.5.2).
+const DISPLAY: &str = "struct output { long value; long display; };
+    { output.value = input.value;
+      output.display = attr.shown + (input.value - attr.frame) * 1000000000000 / attr.rate; return 1; }";
+
+/// A subscription to frames at their display times; `rate` is in frames per 1000 s.
+fn displays(ecalls: &Ecalls, rate: i64, shown: i64) -> Subscription {
+    let wanted = SubscriptionBuilder::to("test.sample").code(DISPLAY).hold_until("display");
+    let wanted = wanted.memory_up(MemoryUp::default()).attribute("rate", rate).attribute("shown", shown);
+    ecalls.subscribe(&wanted).unwrap()
+}
+
+#[test]
+fn frames_are_announced_in_order_at_the_display_times_that_the_handler_computes() {
+    const MS: i64 = 1_000_000;
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        // Far enough away that all frames are raised before the first display time.
+        let soon = || clock::now().get() as i64 + 2_000 * MS;
+        let begin = soon();
+        let mut frames = displays(ecalls, 100_000, begin);
+        let [rate, frame, shown] = ["rate", "frame", "shown"].map(|name| ecalls.attribute(name).unwrap());
+        let mut announced = || {
+            let event = frames.next(PATIENCE).unwrap().expect("an event in time");
+            let (display, number) = (event.time_ns as i64, value(event));
+            assert!(clock::now().get() as i64 >= display, "frame {number} was announced before its display time");
+            (number, display)
+        };
+        [3, 1, 4, 2].into_iter().for_each(|number| raise(&own, number));
+        let expected = [1, 2, 3, 4].map(|number| (number, begin + number * 10 * MS));
+        assert_eq!([announced(), announced(), announced(), announced()], expected, "10 ms apart, from the begin on");
+        let last = soon();
+        frame.set(4);
+        shown.set(last);
+        rate.set(200_000);
+        [6, 5].into_iter().for_each(|number| raise(&own, number));
+        assert_eq!([announced(), announced()], [(5, last + 5 * MS), (6, last + 10 * MS)], "at the new rate");
+        assert_eq!((frames.info().in_daemon.as_slice(), frames.now().unwrap().counters.passed), (HELD, 6));
+    });
+}
+
+const HELD: &[Step] = &[Step::KCode, Step::Hold, Step::MemoryUp];
+
+#[test]
+fn an_event_that_is_held_too_long_or_comes_too_late_is_dropped_and_counted() {
+    with_daemon(|_, ecalls| {
+        let own = service(ecalls);
+        let held = || SubscriptionBuilder::to("test.sample").hold_until("value").memory_up(MemoryUp::default());
+        let mut events = ecalls.subscribe(&held()).unwrap();
+        let strict = ecalls.subscribe(&held().deadline(Nanos::from_millis(1))).unwrap();
+        let now = clock::now().get() as i64;
+        // The moment of one has passed by a second, and the other's is in a minute.
+        [now - 1_000_000_000, now + 60_000_000_000].into_iter().for_each(|moment| raise(&own, moment));
+        assert_eq!(next(&mut events), now - 1_000_000_000, "an event whose moment has passed follows at once");
+        eventually("both are counted", || {
+            let counters = strict.now().unwrap().counters;
+            (counters.late, counters.dropped_queue, counters.passed) == (1, 1, 0)
+        });
+        let unknown = SubscriptionBuilder::to("test.sample").hold_until("nothing").memory_up(MemoryUp::default());
+        let refused = ecalls.subscribe(&unknown).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("nothing"), "{refused}");
+    });
+}
+
+#[test]
+fn a_held_event_of_an_ended_subscription_is_not_delivered() {
+    with_daemon(|client, ecalls| {
+        let own = service(ecalls);
+        let held = SubscriptionBuilder::to("test.sample").hold_until("value").memory_up(MemoryUp::default());
+        let (first, mut second) = (ecalls.subscribe(&held).unwrap(), ecalls.subscribe(&held).unwrap());
+        let moment = clock::now().get() as i64 + 100_000_000;
+        raise(&own, moment);
+        client.unsubscribe(first.id()).unwrap();
+        assert_eq!((next(&mut second), second.flag(), first.flag()), (moment, 1, 0));
     });
 }
 

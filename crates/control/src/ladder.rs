@@ -6,6 +6,8 @@
 //!      └────────────────────────────── lower ──────────────────────────────────────────>  │
 //!      <──── raise: the rate was kept for `calm`; after a raise that failed, for a longer time ───┘
 //! ```
+//! If the levels have utilities, each rung gives up the level whose loss costs least ([`Ladder::by_worth`]).
+//!
 //! Hysteresis: a rate between the two thresholds changes nothing. After a lowering by one rung the next raise waits
 //! [`Terms::after_failure`], because a small lack may be noise at the edge of a rung; after a lowering by several, a
 //! disturbance, it waits `calm`. A raise that must be taken back within `probe` has failed: the wait is then twice as
@@ -151,6 +153,8 @@ impl Move {
 #[derive(Clone, Debug)]
 pub struct Ladder {
     dimensions: Vec<Dimension>,
+    /// The dimension that each rung below the best lowers by one level.
+    path: Vec<usize>,
     terms: Terms,
     rung: usize,
     changed: Option<Instant>,
@@ -195,10 +199,13 @@ impl Ladder {
         if let Some((_, twice)) = dimensions.iter().enumerate().find(is_repeated) {
             return Err(InvalidLadder::Repeated { name: twice.name.clone() });
         }
+        let in_turn = |(at, one): (usize, &Dimension)| std::iter::repeat_n(at, one.levels.len() - 1);
+        let path = dimensions.iter().enumerate().flat_map(in_turn).collect();
         let wait = terms.calm;
         let (changed, kept, reported, failed) = (None, None, None, None);
         Ok(Ladder {
             dimensions,
+            path,
             terms,
             rung: 0,
             changed,
@@ -214,6 +221,25 @@ impl Ladder {
         })
     }
 
+    /// Each rung gives up the level whose loss costs least utility, instead of one dimension after the other; of equal
+    /// losses, that of the first dimension. `worth` has the utility of each level of each dimension; with another
+    /// number of utilities nothing changes. If the losses of a dimension grow from its best level down, no other levels of the
+    /// same number of steps are worth more than those of a rung (thesis §2.1).
+    pub fn by_worth(mut self, worth: &[Vec<u64>]) -> Ladder {
+        if !worth.iter().map(Vec::len).eq(self.dimensions.iter().map(|one| one.levels.len())) {
+            return self;
+        }
+        let mut down = vec![0; worth.len()];
+        self.path = std::iter::from_fn(|| {
+            let loss = |at: &usize| worth[*at][down[*at]].saturating_sub(worth[*at][down[*at] + 1]);
+            let next = (0..down.len()).filter(|at| down[*at] + 1 < worth[*at].len()).min_by_key(loss)?;
+            down[next] += 1;
+            Some(next)
+        })
+        .collect();
+        self
+    }
+
     /// Begins at another rung, such as after a restart; a rung below the minimum is the minimum.
     pub fn starting_at(mut self, rung: usize) -> Ladder {
         self.rung = rung.min(self.lowest());
@@ -227,7 +253,7 @@ impl Ladder {
 
     /// The rung at which every dimension is at its minimum.
     pub fn lowest(&self) -> usize {
-        self.dimensions.iter().map(|one| one.levels.len() - 1).sum()
+        self.path.len()
     }
 
     pub fn is_lowest(&self) -> bool {
@@ -245,10 +271,9 @@ impl Ladder {
 
     /// The level of each dimension at a rung; a rung below the minimum is the minimum.
     pub fn levels_at(&self, rung: usize) -> impl Iterator<Item = (&str, i64)> {
-        let mut left = rung;
-        self.dimensions.iter().map(move |one| {
-            let down = left.min(one.levels.len() - 1);
-            left -= down;
+        let given_up = &self.path[..rung.min(self.path.len())];
+        self.dimensions.iter().enumerate().map(move |(at, one)| {
+            let down = given_up.iter().filter(|lowered| **lowered == at).count();
             (one.name.as_str(), one.levels[down])
         })
     }

@@ -28,6 +28,8 @@ const ALL_ORDERS: usize = 100_000;
 /// Places in the queue, and for one subscription: fewer than there are events, so that both limits refuse some.
 const CAPACITY: usize = 3;
 const MOST_OF_ONE: usize = 2;
+/// Events of [`start_others`].
+const EVENTS: usize = 5;
 const NOW: Instant = Instant::new(10);
 const TIMELY: Instant = Instant::new(11);
 const LATE: Instant = Instant::new(9);
@@ -94,13 +96,22 @@ impl Service {
         let late = |_| self.note(|outcome| outcome.late += 1);
         let carry = |_| self.note(|outcome| outcome.carried += 1);
         let turn = |_: &sync::ReadySources| self.hub.deliver(|| NOW, late, carry);
-        self.hub.run(turn, |_| self.note(|outcome| outcome.dropped += 1));
+        self.hub.run(|| NOW, turn, |_| self.note(|outcome| outcome.dropped += 1));
     }
 
     /// As a request of the service: the registry is locked while the event goes into the queue.
     fn raise(&self, deadline: Instant) {
         let enqueue = |_: &mut Registry| Ok::<_, ()>(self.hub.enqueue(deadline, Event(self.waiting.clone())).is_err());
         let is_dropped = self.hub.raise(enqueue).unwrap();
+        self.note(|outcome| {
+            outcome.raised += 1;
+            outcome.dropped += usize::from(is_dropped);
+        });
+    }
+
+    /// As a handler thread, with an event whose moment has come. Time is not modelled, so no other moment would come.
+    fn hold(&self) {
+        let is_dropped = self.hub.hold(NOW, NOW, Event(self.waiting.clone())).is_err();
         self.note(|outcome| {
             outcome.raised += 1;
             outcome.dropped += usize::from(is_dropped);
@@ -145,13 +156,14 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Starts all actions in parallel: two threads raise, one reports, one subscribes.
+/// Starts all actions in parallel: two threads raise, one holds, one reports, one subscribes.
 fn start_others(service: &Service) -> Vec<JoinHandle<()>> {
     let timely = service.spawn(|service| (0..2).for_each(|_| service.raise(TIMELY)));
     let mixed = service.spawn(|service| [LATE, TIMELY].into_iter().for_each(|deadline| service.raise(deadline)));
+    let hold = service.spawn(|service| service.hold());
     let report = service.spawn(|service| (0..2).for_each(|_| service.report()));
     let subscribe = service.spawn(|service| service.subscribe());
-    vec![timely, mixed, report, subscribe]
+    vec![timely, mixed, hold, report, subscribe]
 }
 
 fn check(run: impl Fn() + Send + Sync + Clone + 'static) {
@@ -165,11 +177,11 @@ fn every_event_is_delivered_late_or_dropped_before_the_dispatcher_stops() {
         let service = Service::new();
         let dispatcher = service.spawn(Service::dispatch);
         let others = start_others(&service);
-        service.wait_for(4);
+        service.wait_for(EVENTS);
         join(others);
         service.stop();
         join([dispatcher]);
-        service.check(4);
+        service.check(EVENTS);
     });
 }
 
@@ -182,7 +194,7 @@ fn a_stop_at_any_time_ends_the_dispatcher_and_every_event_is_counted() {
         service.stop();
         join([dispatcher]);
         join(others);
-        service.check(4);
+        service.check(EVENTS);
     });
 }
 

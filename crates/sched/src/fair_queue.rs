@@ -11,6 +11,15 @@ use qfabric_types::Instant;
 
 use crate::{EventQueue, Full};
 
+/// Of the `capacity` of a queue, the places for the events of `user`, and those for the events of all users before it
+/// is full for this one.
+pub(crate) fn places(user: u32, capacity: usize) -> (usize, usize) {
+    match user {
+        0 => (capacity, capacity),
+        _ => (capacity.div_ceil(4), capacity - capacity / 8),
+    }
+}
+
 /// A bounded queue that serves users in turn. User 0 is root.
 #[derive(Debug)]
 pub struct FairQueue<T> {
@@ -29,10 +38,7 @@ impl<T> FairQueue<T> {
 
     /// Adds an event of a user that is of use until `deadline`.
     pub fn push(&mut self, user: u32, deadline: Instant, event: T) -> Result<(), Full<T>> {
-        let (most, of_all) = match user {
-            0 => (self.capacity, self.capacity),
-            _ => (self.capacity.div_ceil(4), self.capacity - self.capacity / 8),
-        };
+        let (most, of_all) = places(user, self.capacity);
         if self.waiting >= of_all {
             return Err(Full(event));
         }

@@ -10,6 +10,7 @@
 mod arriving;
 mod clip;
 mod decoder;
+mod display;
 mod foresight;
 mod hog;
 mod log;

@@ -62,7 +62,7 @@ pub(crate) struct Options {
     pub trace: Option<PathBuf>,
     /// Decode the frames that another process writes into this FIFO, each when it comes, instead of those of the clip,
     /// which then only describes them. Each frame is its number and size (4 bytes each, big endian) and its packet.
-    #[arg(long, value_name = "FIFO", conflicts_with_all = ["then", "oracle", "skip", "qfabric"])]
+    #[arg(long, value_name = "FIFO", conflicts_with_all = ["then", "oracle", "skip", "qfabric", "event_driven"])]
     pub packets: Option<PathBuf>,
     /// Print `ready`, then read the start time from standard input: one line, in nanoseconds of CLOCK_MONOTONIC.
     #[arg(long)]
@@ -87,6 +87,11 @@ pub(crate) struct ContractOptions {
     /// The daemon's socket; searched in the usual places if not given.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Sleep until the daemon announces each frame at its display time, which it computes from the rate, the frame
+    /// counter and the last display time that the player writes to shared memory. Under `ext`, with --qfabric, these events
+    /// favour the player.
+    #[arg(long)]
+    pub event_driven: bool,
     /// Name of the application in the daemon's reports.
     #[arg(long, default_value = "player")]
     pub name: String,

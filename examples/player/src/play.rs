@@ -106,11 +106,11 @@ impl Playback<'_> {
     fn run(&mut self, start: Instant, stop: Instant, jobs: u64, marks: &mut Marks) -> Result<()> {
         for k in 0..jobs {
             let known = self.foresight(k);
-            marks.wait(k, start, known);
+            let release = marks.wait(k, start, known)?;
             if now() >= stop {
                 break;
             }
-            let line = self.job(k, start + self.period.saturating_mul(k), marks)?;
+            let line = self.job(k, release, marks)?;
             self.lines.push(line);
         }
         Ok(())
@@ -152,7 +152,7 @@ impl Playback<'_> {
         if !skipped {
             self.skipper.observe(cost.as_f64(), bytes);
         }
-        marks.end(self.foresight(k + 1));
+        marks.end(k, release, self.foresight(k + 1));
         let job = JobRecord { k, release, finish, cost, next: Default::default() };
         Ok(JobLine { job, bytes, kind, budget_ns: grant.budget, server_period_ns: grant.period, skipped })
     }

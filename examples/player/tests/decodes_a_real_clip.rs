@@ -167,3 +167,24 @@ fn frames_that_another_process_hands_over_are_decoded_and_a_lost_one_is_missing(
     assert!(kinds.starts_with("IPBPBBPBBIBB"), "{kinds}");
     assert!(lines.iter().all(|line| line["c_ns"].as_u64().unwrap() > 0));
 }
+
+#[test]
+fn an_event_driven_player_shows_every_frame_in_order_at_the_times_that_the_daemon_computes() {
+    if !qfabric_linux::testing::may_reserve() {
+        return;
+    }
+    let _alone = qfabric_linux::testing::live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = qfabric_daemon::Config::default().in_directory(folder.path());
+    config.log.filter = "error".into();
+    let daemon = qfabric_daemon::Embedded::start(config).unwrap();
+    let (clip, log) = (clip(folder.path()), folder.path().join("jobs.jsonl"));
+    let mut player = player();
+    player.arg(clip).args(["--event-driven", "--period", "20ms", "--jobs", "30", "--grace", "600", "--socket"]);
+    assert!(player.arg(daemon.socket()).arg("--log").arg(&log).status().unwrap().success());
+    let lines = log_of(&log);
+    let word = |k: usize, name: &str| lines[k][name].as_u64().unwrap();
+    assert_eq!((lines.len(), word(29, "k")), (30, 29));
+    assert!((1..30).all(|k| word(k, "release_ns") - word(k - 1, "release_ns") == 20_000_000), "{lines:?}");
+    assert!((0..30).all(|k| word(k, "finish_ns") > word(k, "release_ns")), "no frame before its display time");
+}

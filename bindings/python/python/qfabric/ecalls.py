@@ -75,9 +75,10 @@ class ECalls:
 
     def subscribe(self, service, *, code=None, handler=None, thread=False, memory_up=True, signal=None, order=(),
                   process_id=0, only_pid=None, deadline_us=0, group=None, options=None, attributes=None,
-                  pass_faults=False, favour=False):
+                  pass_faults=False, favour=False, hold_until=None):
         """Subscribes, with the fields of the paper's `struct ecalls`; `memory_up` may be a dict (layout, slots,
-        position). With `favour`, each event favours the subscriber's server (mechanism ext)."""
+        position). With `favour`, each event favours the subscriber's server (mechanism ext). `hold_until` names the field
+        with the time, in ns of CLOCK_MONOTONIC, at which the event is delivered."""
         memory = {} if memory_up is True else memory_up or None
         request = {
             "service": service, "k_code": code, "k_handler": handler, "k_thread": thread, "memory_up": memory,
@@ -85,7 +86,7 @@ class ECalls:
             "deadline_us": deadline_us, "group": group, "attributes": attributes or {},
             "options": {name: str(value) for name, value in (options or {}).items()},
             "on_fault": "pass" if pass_faults else "block",
-            "favour": favour,
+            "favour": favour, "hold_until": hold_until,
         }
         return Subscription(self._native.subscribe_json(_json.dumps(request)))
 

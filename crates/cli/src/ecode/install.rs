@@ -100,7 +100,12 @@ pub(super) struct Args {
     /// Run the handler in a thread of the daemon instead of the kernel
     #[arg(long)]
     thread: bool,
-    /// Order of the steps, such as k_code,signal [default: k_thread, k_handler, k_code, memory_up, signal, channel]
+    /// Field with the time, in ns of CLOCK_MONOTONIC, until which an event waits for its signal or channel, at most
+    /// 10 s; the field may be one of the handler's output
+    #[arg(long, value_name = "FIELD")]
+    hold_until: Option<String>,
+    /// Order of the steps, such as k_code,signal [default: k_thread, k_handler, k_code, hold, memory_up, signal,
+    /// channel]
     #[arg(long, value_delimiter = ',', value_name = "STEPS")]
     order: Vec<Step>,
     /// Drop an event that is not delivered within this time after it happened, such as 2ms [default: never]
@@ -173,6 +178,7 @@ fn request(args: &Args, code: String) -> SubscriptionRequest {
         signal_value: args.signal_value.clone(),
         k_code: Some(code),
         k_thread: args.thread,
+        hold_until: args.hold_until.clone(),
         channel: args.chain.clone(),
         order: args.order.clone(),
         deadline_us: args.deadline.map_or(0, |deadline| deadline.get().div_ceil(1_000)),

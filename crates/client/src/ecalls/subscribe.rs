@@ -64,6 +64,12 @@ impl SubscriptionBuilder {
         self.step(Step::KThread, |request| request.k_thread = true)
     }
 
+    /// Adds a step: the steps after it wait until the moment in this field of the event, in ns of CLOCK_MONOTONIC, at
+    /// most 10 s. Events of several sources then come in the order of their moments.
+    pub fn hold_until(self, field: &str) -> SubscriptionBuilder {
+        self.step(Step::Hold, |request| request.hold_until = Some(field.to_owned()))
+    }
+
     /// Adds a step: copy the event into shared memory.
     pub fn memory_up(self, memory: MemoryUp) -> SubscriptionBuilder {
         self.step(Step::MemoryUp, |request| request.memory_up = Some(memory))

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use qfabric_types::{Instant, Nanos};
 
 use super::capacity::{Capacity, Terms};
-use super::group::{Division, Group, Want};
+use super::group::{Division, Group, Want, Worth};
 
 /// A report older than this is ignored. The channel itself reports sinks that have left.
 const SILENCE: Nanos = Nanos::from_millis(3_000);
@@ -54,6 +54,8 @@ pub struct Role {
     pub max: f64,
     /// The role with the greatest importance keeps its quality longest.
     pub importance: u32,
+    /// The utility at `min` and at `max`, if the viewer has registered it. It decides among streams of one importance.
+    pub worth: Option<Worth>,
 }
 
 impl Role {
@@ -62,24 +64,25 @@ impl Role {
 
     /// A range; the stream is stopped below its minimum.
     pub const fn range(min: f64, max: f64, importance: u32) -> Role {
-        Role { least: min, min, max, importance }
+        Role { least: min, min, max, importance, worth: None }
     }
 
     /// The role of a stream that two sinks share: it runs as long as one of them can use it, and satisfies the more
-    /// demanding one.
+    /// demanding one. It is worth the sum, if both have registered it.
     pub fn with(self, other: Role) -> Role {
         Role {
             least: self.least.min(other.least),
             min: self.min.max(other.min),
             max: self.max.max(other.max),
             importance: self.importance.max(other.importance),
+            worth: self.worth.zip(other.worth).map(|(a, b)| a + b),
         }
     }
 
     /// The want of a stream of this role whose events take `bits` bits.
     pub fn want(self, bits: f64) -> Want {
-        let Role { least, min, max, importance } = self;
-        Want { least: least * bits, floor: min * bits, ceiling: max * bits, importance, weight: 1.0 }
+        let Role { least, min, max, importance, worth } = self;
+        Want { least: least * bits, floor: min * bits, ceiling: max * bits, importance, weight: 1.0, worth }
     }
 }
 
@@ -389,6 +392,22 @@ mod tests {
             seen.push(ids.map(|id| policy.rate(id)));
         }
         seen
+    }
+
+    #[test]
+    fn of_one_importance_the_viewer_who_gains_least_is_degraded_first() {
+        let mut policy = Multipoint::new(Terms::default(), Instant::ZERO);
+        let role = |ceiling| Role { worth: Some(Worth { floor: 5.0, ceiling }), ..Role::range(10.0, 20.0, 1) };
+        policy.join(0, role(90.0), BITS, Instant::ZERO);
+        policy.join(1, role(6.0), BITS, Instant::ZERO);
+        let mut now = Instant::ZERO;
+        for _ in 0..20 {
+            now = now + REPORT;
+            // The link carries 32 events per second.
+            let part = 32.0 / (policy.rate(0) + policy.rate(1)).max(32.0);
+            (0..2).for_each(|id| drop(policy.on_report(id, policy.rate(id) * part, now)));
+        }
+        assert!(policy.rate(0) == 20.0 && policy.rate(1) < 14.0, "{} {}", policy.rate(0), policy.rate(1));
     }
 
     #[test]

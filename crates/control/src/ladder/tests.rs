@@ -18,6 +18,52 @@ fn ladder() -> Ladder {
     Ladder::new(dimensions.to_vec(), Terms::new(20.0)).unwrap()
 }
 
+/// The utilities of a dimension's levels, each loss at least as large as the one before it.
+fn concave() -> impl Strategy<Value = Vec<u64>> {
+    proptest::collection::vec(0u64..30, 1..5).prop_map(|mut losses| {
+        losses.sort_unstable();
+        let all: u64 = losses.iter().sum();
+        let after = losses.iter().scan(all, |left, loss| {
+            *left -= loss;
+            Some(*left)
+        });
+        std::iter::once(all).chain(after).collect()
+    })
+}
+
+/// The best utility of `steps` steps down from the best levels, by trying all of them.
+fn best_of_all(worth: &[Vec<u64>], steps: usize) -> Option<u64> {
+    let Some((first, rest)) = worth.split_first() else { return (steps == 0).then_some(0) };
+    let down = 0..first.len().min(steps + 1);
+    down.filter_map(|down| Some(first[down] + best_of_all(rest, steps - down)?)).max()
+}
+
+proptest! {
+    #[test]
+    fn no_other_levels_of_as_many_steps_are_worth_more(worth in proptest::collection::vec(concave(), 1..4)) {
+        // The level is the index of its utility.
+        let indices = |one: &Vec<u64>| (0..one.len() as i64).collect::<Vec<_>>();
+        let dimension = |(at, one): (usize, &Vec<u64>)| Dimension::new(&format!("d{at}"), &indices(one));
+        let dimensions = worth.iter().enumerate().map(dimension).collect();
+        let ladder = Ladder::new(dimensions, Terms::new(20.0)).unwrap().by_worth(&worth);
+        for rung in 0..=ladder.lowest() {
+            let found: u64 = ladder.levels_at(rung).zip(&worth).map(|((_, at), one)| one[at as usize]).sum();
+            prop_assert_eq!(Some(found), best_of_all(&worth, rung));
+        }
+    }
+}
+
+#[test]
+fn the_level_whose_loss_costs_least_is_given_up_first() {
+    let levels = |ladder: &Ladder, rung| ladder.levels_at(rung).map(|(_, level)| level).collect::<Vec<_>>();
+    let by_worth = ladder().by_worth(&[vec![90, 85, 60, 10], vec![50, 48, 20], vec![9, 1]]);
+    let all: Vec<Vec<i64>> = (0..=by_worth.lowest()).map(|rung| levels(&by_worth, rung)).collect();
+    assert_eq!(all[..4], [[80, 640, 1], [80, 320, 1], [60, 320, 1], [60, 320, 0]]);
+    assert_eq!(all[4..], [[40, 320, 0], [40, 176, 0], [20, 176, 0]]);
+    let unstated = ladder().by_worth(&[vec![90, 85, 60, 10], vec![], vec![9, 1]]);
+    assert_eq!(levels(&unstated, 1), [60, 640, 1], "one dimension after the other");
+}
+
 /// An application on a processor that is fast enough for 20 events/s from rung `enough` on; each rung above costs
 /// an eighth of the rate. `noise`: largest deviation of a report, as a fraction.
 struct Load {

@@ -7,7 +7,8 @@
 //!   └───────── faults judged every 100 ms while there is a subscription <─────────────────────┘
 //! ```
 //! Each step is bounded. Events that arrive between two deliveries may overtake waiting ones: the order is by
-//! deadline, not by arrival. The thread runs at nice −10: before batch work, after all threads with a reservation.
+//! deadline, not by arrival. An event that was held is delivered at its moment, before them. The thread runs at nice
+//! −10: before batch work, after all threads with a reservation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -80,7 +81,7 @@ impl Turning {
         // Fails without CAP_SYS_NICE; then the thread runs at nice 0.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
         let ecalls = self.ecalls.clone();
-        ecalls.hub.run(|ready| self.turn(ready), |event| ecalls.count_dropped(&event));
+        ecalls.hub.run(clock::now, |ready| self.turn(ready), |event| ecalls.count_dropped(&event));
     }
 
     fn turn(&mut self, ready: &ReadySources) {
@@ -132,11 +133,22 @@ impl Turning {
             count(&totals.late);
         };
         let carry = |event: Queued| {
+            if event.stage > 0 && event.to.deadline(event.stage, event.stamp) < clock::now() {
+                return late(event);
+            }
             count(&totals.delivered);
+            self.favour_held(&event);
             self.record(&event);
-            event.to.carry(0, &event.data, event.stamp, Some(&self.ecalls.pool));
+            event.to.carry(event.stage, &event.data, event.stamp, Some(&self.ecalls.pool));
         };
         self.ecalls.hub.deliver(clock::now, late, carry);
+    }
+
+    /// The moment of a held event has come: it favours the servers of its sink until it is late.
+    fn favour_held(&self, event: &Queued) {
+        let deadline = Some(event.to.deadline(event.stage, event.stamp)).filter(|deadline| *deadline != Instant::NEVER);
+        let stamp = Stamp { deadline_ns: deadline.map_or(0, Instant::get), ..event.stamp };
+        self.ecalls.favour(&event.to, event.stage > 0 && event.to.terms.favour, stamp);
     }
 
     fn record(&self, event: &Queued) {
@@ -212,7 +224,7 @@ mod tests {
         let sleep = || {
             // Otherwise the dispatcher would sleep for a minute.
             ecalls.nudge();
-            ecalls.hub.sleep(&mut ReadySources::new());
+            ecalls.hub.sleep(clock::now(), &mut ReadySources::new());
         };
         std::thread::scope(|scope| {
             scope.spawn(|| repeat(&watchdog, sleep));

@@ -55,8 +55,8 @@ impl Ecalls {
 
     /// Favours the servers of the receiving process before the event is delivered, so that the process waits only
     /// for the delivery, not for a CPU. If the control thread's queue is full, this is dropped and counted.
-    pub(super) fn favour(&self, to: &Subscription, asked: bool, stamp: Stamp) {
-        let Some(favours) = self.favours.get().filter(|_| asked || to.terms.favour) else { return };
+    pub(super) fn favour(&self, to: &Subscription, wanted: bool, stamp: Stamp) {
+        let Some(favours) = self.favours.get().filter(|_| wanted) else { return };
         let deadline = (stamp.deadline_ns > 0).then(|| Instant::new(stamp.deadline_ns));
         if !favours.control.favour(to.terms.process_id, deadline) {
             count(&self.totals.favours_dropped);

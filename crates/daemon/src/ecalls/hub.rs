@@ -13,7 +13,7 @@
 //!
 //! `tests/event_queue.rs` runs this file through the orders in which threads can meet.
 
-use qfabric_sched::{FairQueue, Full};
+use qfabric_sched::{FairQueue, Full, HeldQueue};
 use qfabric_types::{Instant, Nanos};
 
 use super::sync::{
@@ -23,15 +23,43 @@ use super::sync::{
 /// Interval at which faults are judged, while there is a subscription.
 pub(crate) const JUDGE_EVERY: Nanos = Nanos::from_millis(100);
 const LONGEST: Nanos = Nanos::from_millis(60_000);
+/// Longest time for which an event is held.
+const LONGEST_HOLD: Nanos = Nanos::from_millis(10_000);
 
 /// The registry `R`, events `E` on their way to subscriptions, and the thread that delivers them.
 pub(crate) struct Hub<R, E> {
     registry: Lock<R, { rank::ECALLS_REGISTRY }>,
-    queue: Lock<FairQueue<E>, { rank::EVENT_QUEUE }>,
+    queue: Lock<Waiting<E>, { rank::EVENT_QUEUE }>,
     /// Largest number of waiting events of one subscription.
     most_of_one: usize,
     pub sources: Sources,
     stopping: AtomicBool,
+}
+
+/// Events that wait: for the dispatcher, or held until their moments.
+struct Waiting<E> {
+    due: FairQueue<E>,
+    held: HeldQueue<E>,
+}
+
+impl<E> Waiting<E> {
+    fn new(capacity: usize) -> Waiting<E> {
+        Waiting { due: FairQueue::new(capacity), held: HeldQueue::new(capacity) }
+    }
+
+    fn len(&self) -> usize {
+        self.due.len() + self.held.len()
+    }
+
+    /// The time from `now` until an event can be delivered; `None`: no event waits.
+    fn time_until_next(&self, now: Instant) -> Option<Nanos> {
+        if self.due.is_empty() { self.held.next_moment().map(|moment| moment.since(now)) } else { Some(Nanos::ZERO) }
+    }
+
+    /// The next event at `now`: a held one whose moment has come, otherwise the next of the queue.
+    fn take(&mut self, now: Instant, late: impl FnMut(E)) -> Option<E> {
+        self.held.release(now).or_else(|| self.due.take(now, late))
+    }
 }
 
 /// The dispatcher's question to the registry before it sleeps.
@@ -49,9 +77,9 @@ pub(crate) trait ToOne {
 }
 
 impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
-    /// An empty hub. At most `capacity` events wait, at most `most_of_one` of one subscription.
+    /// An empty hub. At most `capacity` events wait and as many are held, at most `most_of_one` of one subscription.
     pub(super) fn new(capacity: usize, most_of_one: usize, sources: Sources) -> Hub<R, E> {
-        let (registry, queue) = (Lock::new(R::default()), Lock::new(FairQueue::new(capacity)));
+        let (registry, queue) = (Lock::new(R::default()), Lock::new(Waiting::new(capacity)));
         Hub { registry, queue, most_of_one, sources, stopping: AtomicBool::new(false) }
     }
 
@@ -78,8 +106,20 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
         if event.waiting().fetch_add(1, Ordering::Relaxed) >= self.most_of_one {
             return Err(no_longer_waiting(event));
         }
-        let pushed = lock(&self.queue).push(event.user(), deadline, event);
+        let pushed = lock(&self.queue).due.push(event.user(), deadline, event);
         pushed.map_err(|Full(event)| no_longer_waiting(event))
+    }
+
+    /// Holds the event until `moment`, then the dispatcher delivers it; returns an event that finds no room or whose
+    /// moment is too far away.
+    pub(super) fn hold(&self, now: Instant, moment: Instant, event: E) -> Result<(), E> {
+        let waiting = event.waiting().fetch_add(1, Ordering::Relaxed);
+        if waiting >= self.most_of_one || moment.since(now) > LONGEST_HOLD {
+            return Err(no_longer_waiting(event));
+        }
+        let held = lock(&self.queue).held.hold(event.user(), moment, event);
+        self.nudge();
+        held.map_err(|Full(event)| no_longer_waiting(event))
     }
 
     /// Reads from the registry with `see`, then the number of waiting events: one lock after the other.
@@ -90,23 +130,28 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     }
 
     /// Runs the dispatcher's loop of sleeps and turns until [`Hub::stop`]. Undelivered events go to `dropped`.
-    pub(super) fn run(&self, mut turn: impl FnMut(&ReadySources), mut dropped: impl FnMut(E)) {
+    pub(super) fn run(
+        &self,
+        now: impl Fn() -> Instant,
+        mut turn: impl FnMut(&ReadySources),
+        mut dropped: impl FnMut(E),
+    ) {
         let mut ready = ReadySources::new();
         while !self.stopping.load(Ordering::Acquire) {
-            self.sleep(&mut ready);
+            self.sleep(now(), &mut ready);
             turn(&ready);
         }
         let mut rest = self.close();
-        while let Some(event) = rest.take(Instant::ZERO, |_| ()) {
+        while let Some(event) = rest.held.release(Instant::NEVER).or_else(|| rest.due.take(Instant::ZERO, |_| ())) {
             dropped(no_longer_waiting(event));
         }
     }
 
-    /// Waits for a source; does not wait if an event is queued.
-    pub(super) fn sleep(&self, ready: &mut ReadySources) {
-        // In a separate `let`: `timeout` locks the registry, whose lock must come before the queue's.
-        let is_idle = lock(&self.queue).is_empty();
-        let longest = if is_idle { self.timeout() } else { Nanos::ZERO };
+    /// Waits for a source, at most until the next moment of a held event; does not wait if an event is queued.
+    pub(super) fn sleep(&self, now: Instant, ready: &mut ReadySources) {
+        // Not below the queue's lock: `timeout` locks the registry, whose lock must come before the queue's.
+        let timeout = self.timeout();
+        let longest = lock(&self.queue).time_until_next(now).map_or(timeout, |wait| wait.min(timeout));
         if self.sources.wait(ready, longest) {
             self.sources.clear_nudge();
         }
@@ -128,8 +173,8 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
     }
 
     /// Replaces the queue with one that has no room.
-    fn close(&self) -> FairQueue<E> {
-        self.queue.with(|queue| std::mem::replace(queue, FairQueue::new(0)))
+    fn close(&self) -> Waiting<E> {
+        self.queue.with(|queue| std::mem::replace(queue, Waiting::new(0)))
     }
 
     /// The dispatcher ends after its present turn.

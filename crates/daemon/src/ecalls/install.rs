@@ -27,12 +27,13 @@ use super::checks::{
     numbered, receiver, restrict,
 };
 use super::handler::Handler;
+use super::hub::Hub;
 use super::memory::{Down, Up};
 use super::plan::{Plan, is_handler};
 use super::pool::Backlog;
-use super::raise::place;
-use super::registry::{GroupHook, GroupKey, Tail};
-use super::subscription::{Chain, Stage, Subscription, Tally, Terms, Watched};
+use super::raise::{Queued, place};
+use super::registry::{GroupHook, GroupKey, Registry, Tail};
+use super::subscription::{Chain, Place, Stage, Subscription, Tally, Terms, Watched};
 use super::{Ecalls, KernelSide, Source, misses, problems};
 use crate::auth::{Peer, Target};
 use crate::channels::Outlet;
@@ -110,8 +111,8 @@ impl Ecalls {
         let draft = self.draft(peer, request, service, author)?;
         let id = self.registry().number();
         let up = draft.make_memory()?;
-        let stages = draft.stages(&up)?;
-        let aim = self.new_aim(draft.is_at_hook() && draft.request.favour)?;
+        let stages = draft.stages(&up, &self.hub)?;
+        let aim = self.new_aim(draft.is_at_hook() && draft.request.favour && !draft.holds())?;
         let installed = match draft.is_at_hook() {
             true => Some(self.hook(&draft, id, up.as_ref(), aim.as_deref())?),
             false => None,
@@ -314,7 +315,7 @@ impl Ecalls {
         if !draft.plan.in_daemon.is_empty() {
             steps.push(KernelStep::Tail { ring: &side.ring, id, user: draft.bounded_user() });
         }
-        install(side, draft, &steps, deadline(draft.request.deadline_us))
+        install(side, draft, &steps, deadline(draft.request.deadline_us).filter(|_| !draft.holds()))
     }
 
     /// The members of a group share one hook, which only passes events to the daemon; each member has its own
@@ -400,7 +401,7 @@ impl Draft {
     }
 
     /// The steps that run in the daemon.
-    fn stages(&self, up: &Option<Up>) -> Result<Vec<Stage>, Problem> {
+    fn stages(&self, up: &Option<Up>, hub: &Arc<Hub<Registry, Queued>>) -> Result<Vec<Stage>, Problem> {
         debug_assert_eq!(up.is_some(), self.request.memory_up.is_some());
         let in_kernel = self.plan.in_kernel.iter().filter(|step| is_handler(**step)).count();
         let mut programs = self.programs.iter().skip(in_kernel);
@@ -409,6 +410,7 @@ impl Draft {
         for step in &self.plan.in_daemon {
             stages.push(match step {
                 Step::KThread => Stage::Thread,
+                Step::Hold => Stage::Hold(self.moment(&format)?, Arc::downgrade(hub)),
                 Step::MemoryUp => Stage::Memory(self.position(&format)?),
                 Step::Signal => self.signal(&format)?,
                 Step::Channel => Stage::Channel,
@@ -437,7 +439,18 @@ impl Draft {
         Ok(Stage::Signal { number, value: named })
     }
 
-    fn position(&self, format: &Format) -> Result<Option<super::subscription::Place>, Problem> {
+    /// The place of the moment until which events are held.
+    fn moment(&self, format: &Format) -> Result<Place, Problem> {
+        let field = self.request.hold_until.as_deref().unwrap_or_default();
+        place(format, field).ok_or_else(|| no_such_field(format, field))
+    }
+
+    /// Whether its events are held, so that a deadline counts from their moments.
+    fn holds(&self) -> bool {
+        self.request.hold_until.is_some()
+    }
+
+    fn position(&self, format: &Format) -> Result<Option<Place>, Problem> {
         let field = self.request.memory_up.as_ref().and_then(|memory| memory.position.as_ref());
         field.map(|field| place(format, field).ok_or_else(|| no_such_field(format, field))).transpose()
     }

@@ -4,8 +4,9 @@
 //!   hooks in the kernel ── ring ──┐
 //!   processes ── ecalls.sock ─────┤  queue: users   ┌─ shared memory, and a wake-up of its reader
 //!   HTTP, command line ───────────┼─> in turn, each ┼─ real-time signal
-//!   control thread (misses) ──────┘  by EDF         └─ handler thread of the user: handler by the JIT
-//!                                    late: dropped     (verdict 0 ends the chain), then the remaining steps
+//!   control thread (misses) ──────┘  by EDF         ├─ handler thread of the user: handler by the JIT
+//!                                    late: dropped   │ (verdict 0 ends the chain), then the remaining steps
+//!                                                     └─ hold: the remaining steps at a moment in the event
 //! ```
 //! | file | contents |
 //! |---|---|
@@ -97,7 +98,7 @@ pub(crate) struct Ecalls {
     /// The limits and grants in force.
     config: Lock<Arc<EcallsConfig>, { rank::ECALLS_CONFIG }>,
     kernel: OnceLock<Result<KernelSide, Unsupported>>,
-    hub: Hub<Registry, Queued>,
+    hub: Arc<Hub<Registry, Queued>>,
     /// Allows one installation at a time, so that the attributes of a session are numbered in order.
     setup: Lock<(), { rank::SETUP }>,
     pool: Pool,
@@ -201,7 +202,7 @@ impl Ecalls {
         let misses = Misses::new(sources.wake().clone());
         let ecalls = Ecalls {
             kernel: OnceLock::new(),
-            hub: Hub::new(config.queue, config.queue_per_subscription, sources),
+            hub: Arc::new(Hub::new(config.queue, config.queue_per_subscription, sources)),
             setup: Lock::default(),
             pool: Pool::new(
                 config.handler_threads,

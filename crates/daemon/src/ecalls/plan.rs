@@ -1,7 +1,7 @@
 //! Plans a chain: the order of its steps, and the point at which it leaves the kernel.
 //!
 //! ```text
-//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread, signal or channel, and all steps after it
+//! kernel service:  [k_handler] [k_code] [memory_up] ─ … │ k_thread, hold, signal or channel, and all after it
 //!                  at the hook, in the kernel           │ in the daemon
 //! other services, and groups:                           │ all steps
 //! ```
@@ -26,7 +26,7 @@ impl Plan {
     pub(super) fn of(request: &SubscriptionRequest, at_hook: bool) -> Result<Plan, Problem> {
         check_signal(request.signal)?;
         let order = order(request)?;
-        let leaves = |step: &Step| matches!(step, Step::KThread | Step::Signal | Step::Channel);
+        let leaves = |step: &Step| matches!(step, Step::KThread | Step::Hold | Step::Signal | Step::Channel);
         let cut = if at_hook { order.iter().position(leaves).unwrap_or(order.len()) } else { 0 };
         Ok(Plan { in_kernel: order[..cut].to_vec(), in_daemon: order[cut..].to_vec() })
     }
@@ -54,6 +54,7 @@ fn is_named(request: &SubscriptionRequest, step: Step) -> bool {
         Step::KHandler => request.k_handler.is_some(),
         Step::KCode => request.k_code.is_some(),
         Step::KThread => request.k_thread,
+        Step::Hold => request.hold_until.is_some(),
         Step::MemoryUp => request.memory_up.is_some(),
         Step::Signal => request.signal.is_some(),
         Step::Channel => request.channel.is_some(),
@@ -105,6 +106,10 @@ fn runs_something(order: &[Step]) -> Result<(), Problem> {
             "k_thread has no handler after it to run",
             "give k_code or k_handler, or remove k_thread",
         )),
+        _ if order.last() == Some(&Step::Hold) => Err(problems::chain(
+            "no step follows hold",
+            "give memory_up, signal or channel, or name hold earlier in the order",
+        )),
         _ if order.is_empty() => Err(problems::chain(
             "the subscription does nothing",
             "give k_code, k_handler, memory_up, signal or channel",
@@ -116,7 +121,7 @@ fn runs_something(order: &[Step]) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Step::{KCode, KHandler, KThread, MemoryUp, Signal};
+    use Step::{Hold, KCode, KHandler, KThread, MemoryUp, Signal};
 
     fn request(order: &[Step]) -> SubscriptionRequest {
         SubscriptionRequest {
@@ -135,6 +140,15 @@ mod tests {
         assert_eq!((plan.in_kernel, plan.in_daemon), (vec![KHandler, MemoryUp], vec![Signal, KCode]));
         let plan = Plan::of(&request(&[KHandler, KThread, KCode, MemoryUp, Signal]), true).unwrap();
         assert_eq!((plan.in_kernel, plan.in_daemon), (vec![KHandler], vec![KThread, KCode, MemoryUp, Signal]));
+    }
+
+    #[test]
+    fn an_event_is_held_in_the_daemon_behind_its_handlers() {
+        let held = |order: &[Step]| SubscriptionRequest { hold_until: Some("at".into()), ..request(order) };
+        let plan = Plan::of(&held(&[]), true).unwrap();
+        assert_eq!((plan.in_kernel, plan.in_daemon), (vec![KHandler, KCode], vec![Hold, MemoryUp, Signal]));
+        let nothing_left = Plan::of(&held(&[KHandler, KCode, MemoryUp, Signal, Hold]), true).unwrap_err();
+        assert!(nothing_left.message.contains("no step follows hold"));
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Pool {
 
     /// Queues an event for a thread, which continues the chain at `stage`.
     pub(super) fn submit(&self, to: &Arc<Subscription>, stage: usize, data: &[u8], stamp: Stamp) {
-        let deadline = to.deadline(stamp);
+        let deadline = to.deadline(stage, stamp);
         let mut backlog = lock(&to.backlog);
         if backlog.events.push(deadline, Job { stage, data: data.into(), stamp }).is_err() {
             count(&to.tally.dropped_queue);

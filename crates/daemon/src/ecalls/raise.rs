@@ -20,6 +20,8 @@ use crate::auth::Peer;
 #[derive(Clone)]
 pub(crate) struct Queued {
     pub to: Arc<Subscription>,
+    /// The stage of its chain at which it continues; 0 at first, later if it was held.
+    pub stage: usize,
     pub data: Arc<[u8]>,
     pub stamp: Stamp,
 }
@@ -124,8 +126,8 @@ impl Ecalls {
         let mut raised = RaiseOutcome::default();
         for to in receivers {
             count(&to.tally.events);
-            self.favour(&to, event.cpu, event.stamp);
-            match self.enqueue(Queued { to, data: data.clone(), stamp: event.stamp }) {
+            self.favour(&to, event.cpu || to.favours_on_arrival(), event.stamp);
+            match self.enqueue(Queued { to, stage: 0, data: data.clone(), stamp: event.stamp }) {
                 true => raised.queued += 1,
                 false => raised.dropped += 1,
             }
@@ -143,16 +145,14 @@ impl Ecalls {
         };
         drop(registry);
         if let Some(to) = to {
-            if !to.favours_by_itself() {
-                self.favour(&to, false, stamp);
-            }
-            self.enqueue(Queued { to, data: data.into(), stamp });
+            self.favour(&to, to.favours_on_arrival() && !to.favours_by_itself(), stamp);
+            self.enqueue(Queued { to, stage: 0, data: data.into(), stamp });
         }
     }
 
     /// Queues the event if the subscription and the queue have room. `false`: dropped and counted.
     pub(super) fn enqueue(&self, event: Queued) -> bool {
-        let deadline = event.to.deadline(event.stamp);
+        let deadline = event.to.deadline(event.stage, event.stamp);
         let refused = self.hub.enqueue(deadline, event).err();
         if let Some(event) = &refused {
             self.count_dropped(event);

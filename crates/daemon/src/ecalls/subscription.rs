@@ -1,15 +1,15 @@
 //! A working subscription: the steps of its chain in the daemon, its counters, and its removal after faults.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use qfabric_ecode::Fault;
 use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
-use qfabric_linux::watch;
+use qfabric_linux::{clock, watch};
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
-    Author, LeaseId, MemoryUp, OnFault, ServiceId, State, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
+    Author, LeaseId, MemoryUp, OnFault, ServiceId, State, Step, SubscriptionCounters, SubscriptionId, SubscriptionInfo,
     UserBudget,
 };
 use qfabric_types::channel::Name;
@@ -20,10 +20,12 @@ use qfabric_types::{Instant, Nanos, Owner, Share};
 
 use super::drop_aside;
 use super::handler::{Handler, Made};
+use super::hub::Hub;
 use super::memory::{Down, Up};
 use super::plan::{Plan, is_handler};
 use super::pool::{Backlog, Pool};
-use super::registry::GroupKey;
+use super::raise::Queued;
+use super::registry::{GroupKey, Registry};
 use crate::channels::Outlet;
 use crate::ending::contain;
 
@@ -49,6 +51,8 @@ pub(crate) enum Stage {
     Handler(HandlerLock),
     /// It and the steps after it run in a handler thread, as does every handler.
     Thread,
+    /// Holds the event until the moment at this place.
+    Hold(Place, Weak<Hub<Registry, Queued>>),
     /// Writes into `memory_up`; if slots have a meaning, with the place of the slot's number.
     Memory(Option<Place>),
     Signal {
@@ -64,7 +68,7 @@ pub(crate) enum Stage {
 pub(crate) enum Verdict {
     Passed,
     Blocked,
-    /// The event continues in a handler thread.
+    /// The event continues in a handler thread, or later.
     HandedOver,
 }
 
@@ -174,9 +178,10 @@ impl Subscription {
         match stage {
             Stage::Thread => {}
             Stage::Handler(handler) => return self.run(handler, at, data, stamp),
+            Stage::Hold(place, hub) => return self.hold(hub, place.of(data), at + 1, data, stamp),
             Stage::Memory(place) => self.write(*place, data, stamp),
             Stage::Signal { number, value } => self.signal(*number, value.map_or(0, |place| place.of(data)) as u64),
-            Stage::Channel => self.redirect(data, stamp),
+            Stage::Channel => self.redirect(at, data, stamp),
         }
         self.deliver(at + 1, data, stamp, pool)
     }
@@ -237,6 +242,25 @@ impl Subscription {
         }
     }
 
+    /// Holds the event until `moment`, which is its time from then on. Its next stage is `stage`.
+    fn hold(
+        self: &Arc<Self>,
+        hub: &Weak<Hub<Registry, Queued>>,
+        moment: i64,
+        stage: usize,
+        data: &[u8],
+        stamp: Stamp,
+    ) -> Verdict {
+        let time_ns = u64::try_from(moment).unwrap_or_default();
+        let event = Queued { to: self.clone(), stage, data: data.into(), stamp: Stamp { time_ns, ..stamp } };
+        // Without a hub the service ends.
+        let held = hub.upgrade().map(|hub| hub.hold(clock::now(), Instant::new(time_ns), event));
+        if held.is_none_or(|held| held.is_err()) {
+            count(&self.tally.dropped_queue);
+        }
+        Verdict::HandedOver
+    }
+
     fn write(&self, place: Option<Place>, data: &[u8], stamp: Stamp) {
         let Some(up) = &self.chain.up else { return };
         match up.write(data, stamp, place.map(|place| place.of(data) as u64)) {
@@ -245,10 +269,10 @@ impl Subscription {
         }
     }
 
-    fn redirect(&self, data: &[u8], stamp: Stamp) {
+    fn redirect(&self, stage: usize, data: &[u8], stamp: Stamp) {
         let Some(outlet) = &self.chain.outlet else { return };
         let began = thread_time();
-        let deadline = Some(self.deadline(stamp)).filter(|deadline| *deadline != Instant::NEVER);
+        let deadline = Some(self.deadline(stage, stamp)).filter(|deadline| *deadline != Instant::NEVER);
         match outlet.submit(data, deadline) {
             true => count(&self.tally.channel),
             false => count(&self.tally.dropped_channel),
@@ -264,9 +288,12 @@ impl Subscription {
         }
     }
 
-    /// The time until which an event with this `stamp` is useful for the subscription.
-    pub(super) fn deadline(&self, stamp: Stamp) -> Instant {
-        let own = self.terms.deadline.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
+    /// The time until which an event with this `stamp` is useful for the subscription, before `stage` of its chain. The
+    /// subscription's own deadline counts only after its events were held.
+    pub(super) fn deadline(&self, stage: usize, stamp: Stamp) -> Instant {
+        let is_to_hold = self.chain.stages.iter().skip(stage).any(|stage| matches!(stage, Stage::Hold(..)));
+        let own = self.terms.deadline.filter(|_| !is_to_hold);
+        let own = own.map_or(Instant::NEVER, |deadline| Instant::new(stamp.time_ns) + deadline);
         let events = if stamp.deadline_ns == 0 { Instant::NEVER } else { Instant::new(stamp.deadline_ns) };
         own.min(events)
     }
@@ -274,6 +301,11 @@ impl Subscription {
     /// The processes whose end ends the subscription.
     pub(super) fn processes(&self) -> impl Iterator<Item = &watch::Process> {
         self.watched.target.iter().chain(&self.watched.filtered)
+    }
+
+    /// Whether its events favour its servers when they are raised; held events do so at their moments.
+    pub(super) fn favours_on_arrival(&self) -> bool {
+        self.terms.favour && !self.terms.plan.in_daemon.contains(&Step::Hold)
     }
 
     /// Whether its hook has favoured its servers already.

@@ -235,6 +235,9 @@ pub enum Step {
     KCode,
     /// The rest of the chain runs in a handler thread of the daemon.
     KThread,
+    /// The rest of the chain waits for the moment in a field of the event, such as the display time of a frame (000
+    /// §3.5.2).
+    Hold,
     /// A copy into the memory shared with the application.
     MemoryUp,
     /// A real-time signal.
@@ -248,8 +251,8 @@ pub const CHANNEL_SERVICE: &str = "channel:";
 
 impl Step {
     /// All steps, in the default order.
-    pub const ALL: [Step; 6] =
-        [Step::KThread, Step::KHandler, Step::KCode, Step::MemoryUp, Step::Signal, Step::Channel];
+    pub const ALL: [Step; 7] =
+        [Step::KThread, Step::KHandler, Step::KCode, Step::Hold, Step::MemoryUp, Step::Signal, Step::Channel];
 
     /// The name in JSON and on the command line.
     pub const fn name(self) -> &'static str {
@@ -257,6 +260,7 @@ impl Step {
             Step::KHandler => "k_handler",
             Step::KCode => "k_code",
             Step::KThread => "k_thread",
+            Step::Hold => "hold",
             Step::MemoryUp => "memory_up",
             Step::Signal => "signal",
             Step::Channel => "channel",
@@ -333,6 +337,11 @@ pub struct SubscriptionRequest {
     pub k_code: Option<String>,
     /// Run handlers in a thread of the daemon.
     pub k_thread: bool,
+    /// The field with the moment, in ns of CLOCK_MONOTONIC, until which an event is held: the steps after it follow
+    /// then, in the order of the moments, and the moment is the time of the event from there on. An event that would
+    /// wait for more than 10 s is dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_until: Option<String>,
     /// Write events into shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_up: Option<MemoryUp>,
@@ -340,11 +349,14 @@ pub struct SubscriptionRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub channel: Option<Name>,
-    /// The order of the steps named above; empty: thread, named handler, code, memory, signal, channel.
+    /// The order of the steps named above; empty: thread, named handler, code, hold, memory, signal,
+    /// channel.
     pub order: Vec<Step>,
-    /// An event is late this number of microseconds after it happened; 0: it is never late.
+    /// An event is late this number of microseconds after it happened; 0: it is never late. For an event that was held,
+    /// the time counts from its moment.
     pub deadline_us: u64,
-    /// Let every event favour the server of the receiving process, as if it had been raised with `cpu`.
+    /// Let every event favour the server of the receiving process, as if it had been raised with `cpu`. If the
+    /// events are held, this happens at their moments.
     pub favour: bool,
     /// The wake-one group: of all subscriptions to this service with the same group, one receives each event, in
     /// turn.
@@ -402,7 +414,7 @@ pub struct SubscriptionCounters {
     pub dropped_memory: u64,
     /// Events dropped on the way from the kernel to the daemon.
     pub dropped_ring: u64,
-    /// Events dropped because the queue was full.
+    /// Events dropped because the queue was full, or because they would have been held for more than 10 s.
     pub dropped_queue: u64,
     /// Events dropped because their deadline had passed.
     pub late: u64,

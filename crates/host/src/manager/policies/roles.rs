@@ -1,8 +1,9 @@
 //! Multipoint feedback at the source of a data channel, for the roles of its sinks.
 //!
 //! Sinks are the hosts of applications registered in a group of the channel's name, or in a subgroup: the range of
-//! the metric `frame_rate` is the role; `importance` decides which sinks keep their quality longest. Their monitors
-//! report [`RATE`] on the Q-channel; changed rates are applied to the stream here and sent to the sink.
+//! the metric `frame_rate` is the role; `importance` decides which sinks keep their quality longest, and among equals
+//! the range of `utility`, if all have it. Their monitors report [`RATE`] on the Q-channel; changed rates are applied to
+//! the stream here and sent to the sink.
 
 use std::collections::BTreeMap;
 

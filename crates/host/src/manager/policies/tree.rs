@@ -5,8 +5,9 @@
 //!   broker ── grant ──> system ── by weight ──> stream (a channel) ── by importance ──> role ── equally ──> connection
 //! ```
 //! Connections follow from registrations in groups of the channels' names, as for [`super::Roles`]; those of one
-//! importance are a role. A rate is applied to [`connection_of`] the channel and the sink's host, and sent to that
-//! host. Source: Q-channels paper §3.3, Figure 2.
+//! importance are a role. If all connections have a range of `utility`, marginal utility divides a role and the system.
+//! A rate is applied to [`connection_of`] the channel and the sink's host, and sent to that host. Source: Q-channels
+//! paper §3.3, Figure 2.
 
 use std::collections::BTreeMap;
 

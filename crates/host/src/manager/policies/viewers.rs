@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use qfabric_channel::Registration;
+use qfabric_control::adapt::group::Worth;
 use qfabric_control::adapt::multipoint::Role;
+use qfabric_control::utility::MOST_UTILITY;
 
 /// Registrations by sink; an identical registration is stored as often as it was made.
 #[derive(Debug)]
@@ -53,10 +55,13 @@ impl<K: Ord> Viewers<K> {
     }
 }
 
-/// The range of the metric `frame_rate` is the role; `importance` decides which sinks keep their quality longest.
+/// The range of the metric `frame_rate` is the role; `importance` decides which sinks keep their quality longest, and
+/// among equals the range of `utility`: what the least and the greatest rate are worth.
 fn role_of(viewer: &Registration) -> Option<Role> {
     let range = |name: &str| viewer.qos.iter().find(|range| range.metric.as_str() == name);
     let rate = range("frame_rate")?;
     let importance = range("importance").map_or(0, |range| range.min.clamp(0, 1_000) as u32);
-    Some(Role::range(rate.min.max(0) as f64, rate.max.max(0) as f64, importance))
+    let amount = |value: i64| value.clamp(0, MOST_UTILITY as i64) as f64;
+    let worth = range("utility").map(|range| Worth { floor: amount(range.min), ceiling: amount(range.max) });
+    Some(Role { worth, ..Role::range(rate.min.max(0) as f64, rate.max.max(0) as f64, importance) })
 }

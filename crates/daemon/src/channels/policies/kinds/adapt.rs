@@ -7,11 +7,13 @@ use qfabric_types::channel::Name;
 
 use super::{Fabric, Runs, Shared, quality, refused};
 
-/// The ladder with these dimensions, for a wanted rate in events per second.
+/// The ladder with these dimensions, for a wanted rate in events per second; by the utilities of the levels if all
+/// state them.
 pub(super) fn ladder(dimensions: &[LadderDimension], rate: f64) -> Result<Ladder, Problem> {
     let dimension = |one: &LadderDimension| Dimension::new(one.name.as_str(), &one.levels);
-    let dimensions = dimensions.iter().map(dimension).collect();
-    Ladder::new(dimensions, LadderTerms::new(rate)).map_err(|reason| refused::ladder(&reason))
+    let worth: Vec<Vec<u64>> = dimensions.iter().map(|one| one.worth.clone()).collect();
+    let ladder = Ladder::new(dimensions.iter().map(dimension).collect(), LadderTerms::new(rate));
+    ladder.map(|ladder| ladder.by_worth(&worth)).map_err(|reason| refused::ladder(&reason))
 }
 
 impl Runs for AdaptPolicy {

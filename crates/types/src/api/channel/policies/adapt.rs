@@ -26,8 +26,9 @@ pub struct AdaptPolicy {
     /// Wanted arrival rate, in events per second.
     #[cfg_attr(feature = "cli", arg(long))]
     pub rate: f64,
-    /// What is given up, and its levels from the best to the minimum; the first dimension is given up first. May be
-    /// repeated.
+    /// What is given up, and its levels from the best to the minimum; the first dimension is given up first. If every
+    /// level has a utility (quality=80:100,60:95,40:60), the level whose loss costs least is given up first instead.
+    /// May be repeated.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     #[cfg_attr(feature = "cli", arg(long = "ladder", value_name = "DIMENSION=LEVEL,LEVEL", required = true))]
     pub ladder: Vec<LadderDimension>,
@@ -40,12 +41,28 @@ pub struct AdaptPolicy {
     pub name: Option<Name>,
 }
 
-/// A dimension of a ladder, as text `NAME=LEVEL,LEVEL`: from the best level to the minimum.
+/// A dimension of a ladder, as text `NAME=LEVEL,LEVEL` or `NAME=LEVEL:UTILITY,LEVEL:UTILITY`: from the best level to
+/// the minimum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LadderDimension {
     pub name: Name,
     pub levels: Vec<i64>,
+    /// The utility of each level, 0 to 1,000,000,000, never growing; empty: not stated.
+    pub worth: Vec<u64>,
+}
+
+/// Limit of the utility of a level.
+const MOST_WORTH: u64 = 1_000_000_000;
+
+/// A level, and its utility if it is stated.
+fn level(text: &str) -> Result<(i64, Option<u64>), String> {
+    let (level, worth) = text.split_once(':').map_or((text, None), |(level, worth)| (level, Some(worth)));
+    let level = level.trim().parse().map_err(|_| format!("level {level:?} is no whole number"))?;
+    let utility = |text: &str| text.trim().parse().ok().filter(|worth| *worth <= MOST_WORTH);
+    let refused = |text: &str| format!("utility {text:?} is no whole number from 0 to {MOST_WORTH}");
+    let worth = worth.map(|text| utility(text).ok_or_else(|| refused(text))).transpose()?;
+    Ok((level, worth))
 }
 
 impl FromStr for LadderDimension {
@@ -53,9 +70,19 @@ impl FromStr for LadderDimension {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, levels) = text.split_once('=').ok_or("use NAME=LEVEL,LEVEL, such as quality=80,60,40")?;
-        let name = name.parse().map_err(|error| format!("{error}"))?;
-        let level = |level: &str| level.trim().parse().map_err(|_| format!("level {level:?} is no whole number"));
-        Ok(LadderDimension { name, levels: levels.split(',').map(level).collect::<Result<_, String>>()? })
+        let name: Name = name.parse().map_err(|error| format!("{error}"))?;
+        let stated = levels.split(',').map(level).collect::<Result<Vec<_>, String>>()?;
+        let levels: Vec<i64> = stated.iter().map(|(level, _)| *level).collect();
+        let worth: Vec<u64> = stated.iter().filter_map(|(_, worth)| *worth).collect();
+        if !worth.is_empty() && worth.len() != levels.len() {
+            return Err(format!("{name} has a utility for some levels; state one for each, such as 80:100,60:90"));
+        }
+        match worth.windows(2).find(|pair| pair[1] > pair[0]) {
+            Some(pair) => {
+                Err(format!("{name}: the utility grows from {} to {}; a lower level is worth less", pair[0], pair[1]))
+            }
+            None => Ok(LadderDimension { name, levels, worth }),
+        }
     }
 }
 
@@ -75,7 +102,12 @@ impl From<LadderDimension> for String {
 
 impl fmt::Display for LadderDimension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let levels: Vec<String> = self.levels.iter().map(i64::to_string).collect();
+        let worth = self.worth.iter().map(Some).chain(std::iter::repeat(None));
+        let text = |(level, worth): (&i64, Option<&u64>)| match worth {
+            Some(worth) => format!("{level}:{worth}"),
+            None => level.to_string(),
+        };
+        let levels: Vec<String> = self.levels.iter().zip(worth).map(text).collect();
         write!(f, "{}={}", self.name, levels.join(","))
     }
 }

@@ -75,3 +75,17 @@ fn two_policies_conflict_if_they_decide_one_resource_of_one_channel() {
     let roles = read(r#"{"kind": "roles", "channel": "film"}"#);
     assert_eq!(both(&roles, &hold).unwrap(), "at what rates `film` goes to its sinks");
 }
+
+#[test]
+fn a_ladder_states_levels_alone_or_each_with_its_utility() {
+    let parsed = |text: &str| text.parse::<LadderDimension>();
+    let plain = parsed("quality=80,60,40").unwrap();
+    let worthy = parsed("quality=80:100,60:95,40:60").unwrap();
+    assert_eq!((plain.worth.len(), &worthy.levels, &worthy.worth[..]), (0, &plain.levels, &[100, 95, 60][..]));
+    assert_eq!([plain.to_string(), worthy.to_string()], ["quality=80,60,40", "quality=80:100,60:95,40:60"]);
+    let refused = |text: &str| parsed(text).unwrap_err();
+    assert!(refused("quality=80:100,60").contains("state one for each"));
+    assert!(refused("quality=80:10,60:95").contains("grows from 10 to 95"));
+    assert!(refused("quality=80:-1").contains("-1") && refused("quality=80:9999999999").contains("1000000000"));
+    assert!(refused("quality=80:").contains("utility \"\""));
+}
