@@ -1,4 +1,4 @@
-//! Finds out whether the WebAssembly of the policy laboratory was built: `make laboratory`. A plain build does not need it.
+//! Finds out whether the WebAssembly of the policy laboratory was built: `make laboratory`. A plain build does without.
 
 use std::path::Path;
 

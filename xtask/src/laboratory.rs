@@ -1,5 +1,5 @@
-//! `make laboratory`: the compiler and the simulation of the policy laboratory as WebAssembly, which the daemon contains if
-//! it was made before the daemon is built.
+//! `make laboratory`: the compiler and the simulation of the policy laboratory as WebAssembly, which the daemon contains
+//! if it was made before the daemon is built.
 
 use std::path::{Path, PathBuf};
 
