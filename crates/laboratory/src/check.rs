@@ -90,7 +90,7 @@ mod tests {
     fn a_valid_text_may_have_warnings() {
         let code = "struct output { long rate_milli; }; output.rate_milli = 25000; return 1;";
         assert_eq!(checked(code), json!({ "valid": true, "findings": [] }));
-        let found = checked("struct output { int level; }; input.value == 1; output.level = 1; return 1;");
+        let found = checked("struct output { int level; }; if (input.value) ; output.level = 1; return 1;");
         assert_eq!((&found["valid"], &found["findings"][0]["level"]), (&json!(true), &json!("warning")), "{found}");
     }
 
