@@ -4,7 +4,7 @@ XTASK = cargo run --quiet --locked --package xtask --
 ARGS ?=
 export KERNELS ?=
 
-.PHONY: setup test vm-test demo lint bench fuzz races docs man install deb rooms portable
+.PHONY: setup test vm-test demo lint bench fuzz races docs man laboratory install deb rooms portable
 setup:   ; @$(XTASK) setup
 test:    ; @$(XTASK) test
 vm-test: ; @$(XTASK) vm test $(ARGS)
@@ -15,6 +15,7 @@ fuzz:    ; @$(XTASK) fuzz $(ARGS)
 races:   ; @$(XTASK) races $(ARGS)
 docs:    ; @$(XTASK) docs
 man:     ; @$(XTASK) man
+laboratory: ; @$(XTASK) laboratory
 install: ; @$(XTASK) install
 deb:     ; @$(XTASK) deb $(ARGS)
 rooms:   ; @$(XTASK) rooms

@@ -1,8 +1,9 @@
-//! The guide (mdBook) and the API documentation (rustdoc, warnings as errors).
+//! The guide (mdBook) with the policy laboratory, and the API documentation (rustdoc, warnings as errors).
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
+use crate::laboratory;
 use crate::tools::{cargo_tool, target};
 
 /// Builds both and prints their locations.
@@ -11,6 +12,7 @@ pub(crate) fn run(sh: &Shell) -> Result<()> {
     let book = target.join("guide");
     let mdbook = cargo_tool(sh, "mdbook", &["--no-default-features", "--features", "search"])?;
     cmd!(sh, "{mdbook} build docs/guide --dest-dir {book}").run()?;
+    laboratory::place(sh, &book.join("laboratory"))?;
     let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
     // The models compile sources of other rooms, whose doc links do not resolve there.
     let without = ["qfabric-python", "xtask", "qfabric-models"].map(|room| format!("--exclude={room}"));

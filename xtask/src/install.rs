@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
-use crate::build;
 use crate::tools::target;
+use crate::{build, laboratory};
 
 /// Builds with optimisation and installs everything.
 pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
@@ -14,8 +14,9 @@ pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
     place_all(sh, prefix, destdir)
 }
 
-/// Builds the programs and the library with optimisation.
+/// Builds the programs and the library with optimisation, with the laboratory in the daemon.
 pub(crate) fn build(sh: &Shell) -> Result<()> {
+    laboratory::build(sh)?;
     cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-conference -p qfabric-ffi")
         .run()?;
     Ok(())

@@ -10,6 +10,7 @@ mod failures;
 mod fuzz;
 mod hang;
 mod install;
+mod laboratory;
 #[cfg(test)]
 mod plans;
 mod portable;
@@ -82,6 +83,8 @@ enum Job {
         #[arg(long, env = "DESTDIR", default_value = "")]
         destdir: String,
     },
+    /// Build the policy laboratory as WebAssembly; a daemon that is built after it contains it
+    Laboratory,
     /// Build Debian packages and the Python wheel into out/packages
     Deb(deb::Options),
     /// Check the rooms without C libraries for another machine
@@ -139,6 +142,7 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Docs => docs::run(&sh),
         Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {}", folder.display())),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),
+        Job::Laboratory => laboratory::build(&sh).map(drop),
         Job::Deb(options) => deb::run(&sh, &options),
         Job::Portable(options) => portable::run(&sh, &options),
         Job::Rooms => rooms::print(root),

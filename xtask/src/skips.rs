@@ -10,6 +10,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use xshell::{Shell, cmd};
 
+use crate::laboratory;
+
 /// Names the file to which `qfabric_linux::testing::skip` appends a line: test, tab, reason.
 pub(crate) const FILE: &str = "QFABRIC_SKIPS";
 
@@ -72,6 +74,7 @@ fn has(sh: &Shell, root: &Path, thing: &str, why: &str) -> Option<bool> {
         ("figures", "") => env::var_os("QFABRIC_OUT").is_some(),
         ("psi-trigger", "") => can_set_psi_trigger(),
         ("perf", "") => exists("/proc/sys/kernel/perf_event_paranoid") && can_observe_all_threads(),
+        ("laboratory", "") => root.join(laboratory::BUILT).exists(),
         ("netns", "") => cmd!(sh, "unshare --net --mount true").quiet().ignore_stderr().run().is_ok(),
         ("cgroup", "") => can_make_group(),
         ("booked-sum", "") => {

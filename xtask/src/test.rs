@@ -10,7 +10,7 @@ use crate::failures::Failures;
 use crate::hang::run_and_search;
 use crate::tools::{python_tool, target, venv};
 use crate::vm;
-use crate::{setup, skips};
+use crate::{laboratory, setup, skips};
 
 /// The packages of `cargo test`. Other steps of `.ci/run` that name the same packages find the build of the tests.
 pub(crate) const TESTED: [&str; 3] = ["--workspace", "--exclude", "qfabric-python"];
@@ -24,17 +24,19 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 /// the others.
 pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     setup::run(sh)?;
+    // The tests run it, and the daemon of the tests contains it.
+    let laboratory = laboratory::build(sh).map(drop);
     let skips = skips::begin(&target(sh)?)?;
     let failures = Failures::default();
     let rust = cmd!(sh, "cargo test --locked {TESTED...} --no-fail-fast");
     let rust = run_and_search(rust.env(skips::FILE, &skips), LONGEST, &failures);
     let python = python(sh, &failures);
     let machine = vm::short(sh, root);
-    conclude([rust, python, machine, skips::check(sh, root, &skips)], &failures)
+    conclude([laboratory, rust, python, machine, skips::check(sh, root, &skips)], &failures)
 }
 
 /// Prints what failed, if anything did.
-fn conclude(parts: [Result<()>; 4], failures: &Failures) -> Result<()> {
+fn conclude(parts: [Result<()>; 5], failures: &Failures) -> Result<()> {
     let wrong: Vec<_> = parts.into_iter().filter_map(Result::err).collect();
     if wrong.is_empty() {
         return Ok(());
@@ -42,7 +44,7 @@ fn conclude(parts: [Result<()>; 4], failures: &Failures) -> Result<()> {
     eprintln!("\nwhat failed, in short; the whole output of each is above");
     failures.lines().iter().for_each(|line| eprintln!("  {line}"));
     wrong.iter().for_each(|error| eprintln!("  {error:#}"));
-    bail!("{} of 4 parts of the tests failed", wrong.len())
+    bail!("{} of 5 parts of the tests failed", wrong.len())
 }
 
 /// Builds the bindings into a virtual environment and tests them there.

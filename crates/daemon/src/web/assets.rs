@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName};
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 
@@ -21,7 +21,17 @@ pub(super) struct Asset {
 const JS: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 
-static ASSETS: [Asset; 9] = [
+/// The compiler and the simulation of the laboratory, if this build has them: `make laboratory`.
+#[cfg(laboratory)]
+const LABORATORY: &[u8] = include_bytes!("../../../laboratory/built/laboratory.wasm");
+#[cfg(not(laboratory))]
+const LABORATORY: &[u8] = &[];
+
+/// The worker of the laboratory, which alone may compile WebAssembly.
+const WORKER: &str = "/laboratory-worker.js";
+const WORKER_POLICY: &str = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'";
+
+static ASSETS: [Asset; 13] = [
     Asset { path: "/", kind: "text/html; charset=utf-8", bytes: include_bytes!("page/index.html") },
     Asset { path: "/page.css", kind: CSS, bytes: include_bytes!("page/page.css") },
     Asset { path: "/page.js", kind: JS, bytes: include_bytes!("page/page.js") },
@@ -31,6 +41,10 @@ static ASSETS: [Asset; 9] = [
     Asset { path: "/uplot.js", kind: JS, bytes: include_bytes!("page/uplot/uPlot.iife.min.js") },
     Asset { path: "/uplot.css", kind: CSS, bytes: include_bytes!("page/uplot/uPlot.min.css") },
     Asset { path: "/uplot-license", kind: "text/plain", bytes: include_bytes!("page/uplot/LICENSE") },
+    Asset { path: "/laboratory.html", kind: "text/html; charset=utf-8", bytes: include_bytes!("page/laboratory.html") },
+    Asset { path: "/laboratory.js", kind: JS, bytes: include_bytes!("page/laboratory.js") },
+    Asset { path: WORKER, kind: JS, bytes: include_bytes!("page/laboratory-worker.js") },
+    Asset { path: "/laboratory.wasm", kind: "application/wasm", bytes: LABORATORY },
 ];
 
 /// Sent with every answer. No script, style or connection but this daemon's own; no other page may embed this one.
@@ -46,7 +60,7 @@ const PROTECTION: [(&str, &str); 5] = [
 const VERSION: (&str, &str) = ("qfabric-version", env!("CARGO_PKG_VERSION"));
 
 pub(super) fn find(path: &str) -> Option<&'static Asset> {
-    ASSETS.iter().find(|asset| asset.path == path)
+    ASSETS.iter().find(|asset| asset.path == path && !asset.bytes.is_empty())
 }
 
 /// By path: computed once, because anybody may ask for the files.
@@ -65,14 +79,17 @@ impl Asset {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(ETAG, self.tag());
+        if self.path == WORKER {
+            headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(WORKER_POLICY));
+        }
         response
     }
 }
 
-/// Adds the headers that every answer has.
+/// Adds the headers that every answer has, if it does not have its own.
 pub(super) fn protect(headers: &mut HeaderMap) {
     for (name, value) in PROTECTION.into_iter().chain([VERSION]) {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
     }
 }
 
@@ -85,15 +102,18 @@ mod tests {
 
     #[test]
     fn the_first_view_is_small() {
-        let loaded = ASSETS.iter().filter(|asset| asset.path != "/uplot-license");
-        let bytes: usize = loaded.map(|asset| asset.bytes.len()).sum();
-        println!("first view: {bytes} bytes in {} files", ASSETS.len() - 1);
+        let loaded = ASSETS.iter().filter(|asset| asset.path != "/uplot-license" && !asset.path.contains("laboratory"));
+        let (files, bytes) = loaded.fold((0, 0), |(files, bytes), asset| (files + 1, bytes + asset.bytes.len()));
+        println!(
+            "first view: {bytes} bytes in {files} files; WebAssembly of the laboratory: {} bytes",
+            LABORATORY.len()
+        );
         assert!(bytes <= FIRST_VIEW, "the page has {bytes} bytes, at most {FIRST_VIEW} are allowed");
     }
 
     #[test]
     fn the_page_names_no_other_machine_and_inserts_no_markup() {
-        for asset in ASSETS.iter().filter(|asset| !asset.path.contains("uplot")) {
+        for asset in ASSETS.iter().filter(|asset| !asset.path.contains("uplot") && !asset.path.ends_with(".wasm")) {
             let text = std::str::from_utf8(asset.bytes).unwrap();
             let text = text.replace("http://www.w3.org/2000/svg", "");
             for part in
@@ -105,12 +125,31 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_the_page_names_is_served() {
-        let html = std::str::from_utf8(find("/").unwrap().bytes).unwrap();
-        let named = |key: &str| html.split(key).skip(1).map(|rest| rest.split('"').next().unwrap()).collect::<Vec<_>>();
-        let files: Vec<_> =
-            named("src=\"").into_iter().chain(named("href=\"")).filter(|f| !f.starts_with('#')).collect();
-        assert!(files.len() >= 5, "{files:?}");
-        assert!(files.iter().all(|file| find(file).is_some()), "{files:?}");
+    fn every_file_that_the_pages_name_is_served() {
+        for page in ["/", "/laboratory.html"] {
+            let html = std::str::from_utf8(find(page).unwrap().bytes).unwrap();
+            let named = ["src=\"", "href=\""].map(|key| html.split(key).skip(1));
+            let files = named.into_iter().flatten().map(|rest| rest.split('"').next().unwrap());
+            // The laboratory's names have no slash before them, so that it also works in a folder of another site.
+            let files: Vec<_> = files
+                .filter(|file| !file.starts_with('#'))
+                .map(|file| format!("/{}", file.trim_start_matches('/')))
+                .collect();
+            assert!(files.len() >= 5, "{files:?}");
+            assert!(files.iter().all(|file| find(file).is_some()), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_worker_of_the_laboratory_may_compile_and_an_absent_module_is_not_served() {
+        let policy = |path: &str| {
+            let mut response = find(path).unwrap().response();
+            protect(response.headers_mut());
+            response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned()
+        };
+        let compiling: Vec<_> = ASSETS.iter().map(|asset| asset.path).filter(|path| find(path).is_some()).collect();
+        let compiling: Vec<_> = compiling.into_iter().filter(|path| policy(path).contains("wasm")).collect();
+        assert_eq!(compiling, [WORKER]);
+        assert_eq!(find("/laboratory.wasm").is_some(), cfg!(laboratory));
     }
 }

@@ -53,7 +53,8 @@ impl Refusal {
 /// What `request` wants, or why it is refused.
 pub(super) fn judge<B>(request: &Request<B>) -> Result<Target<'_>, Refusal> {
     let (headers, path) = (request.headers(), request.uri().path());
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+    let is_change = is_change(request.method(), path);
+    if !is_change && !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Refusal::new(Cause::Method, problem::no_such_method(request.method().as_str(), path)));
     }
     let host = text(headers, &HOST).filter(|host| is_local_name(host));
@@ -66,10 +67,11 @@ pub(super) fn judge<B>(request: &Request<B>) -> Result<Target<'_>, Refusal> {
     if let Some(asset) = assets::find(path) {
         return Ok(Target::File(asset));
     }
-    if !is_readable(path) {
+    if !is_change && !is_readable(path) {
         return Err(Refusal::new(Cause::Path, problem::no_such_path(path)));
     }
-    if !is_from_own_page(headers, host) {
+    // Browsers always name the origin of a request that may change something.
+    if !is_from_own_page(headers, host) || is_change && !headers.contains_key(ORIGIN) {
         return Err(Refusal::new(Cause::Origin, problem::foreign_page("a page of another site sent the request")));
     }
     let token = text(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
@@ -83,6 +85,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 fn is_readable(path: &str) -> bool {
     let why = path.strip_prefix("/v1/policies/").and_then(|rest| rest.strip_suffix("/why"));
     READABLE.contains(&path) || why.is_some_and(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// What the laboratory may change: it starts and stops policies.
+fn is_change(method: &Method, path: &str) -> bool {
+    let stopped = path.strip_prefix("/v1/policies/").filter(|name| !name.is_empty() && !name.contains('/'));
+    *method == Method::POST && path == "/v1/policies" || *method == Method::DELETE && stopped.is_some()
 }
 
 /// Browsers name the origin of a page that sends a request to another site, and say so in `Sec-Fetch-Site`.
@@ -135,7 +143,29 @@ mod tests {
     }
 
     #[test]
-    fn a_page_cannot_change_anything_and_reads_only_the_listed_paths() {
+    fn the_laboratory_starts_and_stops_policies_only_from_the_own_page() {
+        let own = [("host", OWN), ("authorization", "Bearer abc"), ("origin", "http://127.0.0.1:9465")];
+        for (method, path) in [("POST", "/v1/policies"), ("DELETE", "/v1/policies/code.film")] {
+            assert_eq!(judged(method, path, &own), Ok("token abc".to_owned()));
+            assert_eq!(judged(method, path, &own[..2]), Err(Cause::Origin), "a browser names the origin");
+            let foreign = [own[0], own[1], ("origin", "http://127.0.0.1:80")];
+            assert_eq!(judged(method, path, &foreign), Err(Cause::Origin));
+            assert_eq!(judged(method, path, &[own[0], own[2]]), Err(Cause::Token));
+        }
+        for (method, path) in [
+            ("POST", "/v1/policies/code.film"),
+            ("DELETE", "/v1/policies"),
+            ("DELETE", "/v1/policies/"),
+            ("DELETE", "/v1/policies/a/why"),
+            ("PUT", "/v1/policies"),
+            ("POST", "/v1/applications"),
+        ] {
+            assert_eq!(judged(method, path, &own), Err(Cause::Method), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_page_changes_nothing_else_and_reads_only_the_listed_paths() {
         let bearer = [("host", OWN), ("authorization", "Bearer abc")];
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
             assert_eq!(judged(method, "/v1/status", &bearer), Err(Cause::Method), "{method}");

@@ -1,7 +1,8 @@
 //! The web page: files, guard and tokens around the API's own answers.
 //!
 //! The page reads the same paths as `qfabric status --json` and the other commands, through the same router, as the user
-//! of its token. It changes nothing. `docs/design/0053-web-page.md` gives the reasons.
+//! of its token. It changes nothing; only the policy laboratory starts and stops policies. The reasons are in
+//! `docs/design/0053-web-page.md` and `docs/design/0057-policy-laboratory.md`.
 
 mod assets;
 mod config;

@@ -19,8 +19,8 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>(web: Arc<Web>) -> Router<
 
 /// Open the web page: the answer has its address on this host, with a token of the user
 ///
-/// The token is the same until the daemon ends. The page shows what this user sees through the API, and changes
-/// nothing.
+/// The token is the same until the daemon ends. The page shows what this user sees through the API. Its laboratory can
+/// start and stop policies as this user; the page changes nothing else.
 #[utoipa::path(post, path = "/v1/web", responses(
     (status = 200, description = "The page is served", body = WebPage),
     (status = 409, description = "The configuration forbids the page, or its port is in use", body = Problem),

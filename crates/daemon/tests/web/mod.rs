@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use qfabric_client::Client;
-use qfabric_daemon::Embedded;
+use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::timeline::Timeline;
 use qfabric_types::api::{ApplicationRequest, ApplicationScope, HostStatus};
@@ -47,6 +47,15 @@ impl Page {
         format!("authorization: Bearer {}\r\n", self.token)
     }
 
+    /// Sends a request of the laboratory that changes something, as a browser sends it from the page at `origin`.
+    fn change(&self, method: &str, path: &str, origin: &str, body: &str) -> Answer {
+        let (address, bearer, length) = (&self.address, self.bearer(), body.len());
+        self.send(&format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{bearer}origin: {origin}\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        ))
+    }
+
     fn send(&self, text: &str) -> Answer {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -69,9 +78,22 @@ impl Answer {
 }
 
 fn opened() -> (Embedded, Client, Page) {
-    let (service, client) = service(quiet());
+    opened_with(quiet())
+}
+
+fn opened_with(config: Config) -> (Embedded, Client, Page) {
+    let (service, client) = service(config);
     let page = Page::at(&client.web_page().unwrap().url);
     (service, client, page)
+}
+
+/// A host with channels, without other hosts.
+fn with_channels() -> Config {
+    let mut config = quiet();
+    config.channels.enabled = true;
+    config.channels.engine = qfabric_daemon::EngineName::None;
+    config.channels.host = Some("alpha".parse().unwrap());
+    config
 }
 
 /// A sleeping program under a contract of this name.
@@ -182,6 +204,15 @@ fn asks_for_the_page() {
     println!("\nurl={}", Client::connect_to(given("SOCKET")).unwrap().web_page().unwrap().url);
 }
 
+/// The page of another user; only root can get it.
+fn page_of_nobody(service: &Embedded) -> Page {
+    let socket = service.socket().to_str().unwrap().to_owned();
+    let mut asking = role("web::asks_for_the_page", Some(NOBODY), &[("SOCKET", &socket)]);
+    let mut text = String::new();
+    asking.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    Page::at(text.lines().find_map(|line| line.strip_prefix("url=")).unwrap_or_else(|| panic!("{text}")))
+}
+
 #[test]
 fn each_user_sees_in_the_page_what_the_api_shows_this_user() {
     if !rustix::process::geteuid().is_root() {
@@ -189,18 +220,45 @@ fn each_user_sees_in_the_page_what_the_api_shows_this_user() {
     }
     let _lock = live_lock();
     let (service, client, page) = opened();
-    let socket = service.socket().to_str().unwrap().to_owned();
-    let mut asking = role("web::asks_for_the_page", Some(NOBODY), &[("SOCKET", &socket)]);
-    let mut text = String::new();
-    asking.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    let url = text.lines().find_map(|line| line.strip_prefix("url=")).unwrap_or_else(|| panic!("{text}"));
-    let of_other = Page::at(url);
+    let of_other = page_of_nobody(&service);
     assert!(of_other.address == page.address && of_other.token != page.token);
     let _program = named(&client, "secretive");
     let records = |page: &Page| serde_json::from_str::<Timeline>(&page.get("/v1/timeline").body).unwrap().records;
     eventually("root sees the contract", || !records(&page).is_empty());
     assert!(records(&of_other).is_empty(), "the records of root are not for another user");
     assert!(of_other.get("/v1/status").body.contains("secretive"), "the state of the host is public on the host");
+}
+
+/// A policy as the laboratory starts it.
+const STARTED: &str = r#"{"kind":"code","name":"code.film","channel":"film","attributes":["app.rate_milli"],
+    "code":"struct output { long rate_milli; }; output.rate_milli = 12500; return 1;"}"#;
+
+#[test]
+fn the_laboratory_starts_and_stops_a_policy_with_the_rights_of_its_user() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can be several users");
+    }
+    let _lock = live_lock();
+    let (service, client, page) = opened_with(with_channels());
+    let (own, of_other) = (format!("http://{}", page.address), page_of_nobody(&service));
+    let start = |page: &Page, origin: &str, body: &str| {
+        let answer = page.change("POST", "/v1/policies", origin, body);
+        (answer.status, answer.body)
+    };
+    let running = || call(service.socket(), "GET", "/v1/policies", "").1;
+    assert_eq!(start(&page, "http://evil.example", STARTED).0, 403);
+    assert_eq!(start(&of_other, &own, STARTED).0, 403, "no holder of the channel");
+    assert_eq!(start(&page, &own, &STARTED.replace("output.", "output.. ")).0, 422);
+    assert_eq!(running(), "[]", "refusals change nothing");
+    let (status, started) = start(&page, &own, STARTED);
+    assert!(status == 201 && started.contains("\"name\":\"code.film\""), "{started}");
+    assert_eq!(start(&page, &own, STARTED).0, 409, "it runs");
+    assert_eq!(of_other.change("DELETE", "/v1/policies/code.film", &own, "").status, 403, "another user's");
+    assert_eq!(page.get("/v1/policies").body, running());
+    assert_eq!(page.change("DELETE", "/v1/policies/code.film", &own, "").status, 204);
+    assert_eq!(running(), "[]");
+    assert_eq!(start(&page, &own, &"x".repeat(4 << 20)).0, 413);
+    drop(client);
 }
 
 #[test]

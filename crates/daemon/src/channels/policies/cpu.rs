@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use qfabric_host::manager::Input;
-use qfabric_host::manager::policies::{CPU_GRANTED, CPU_GUARANTEED, CPU_OWN};
+use qfabric_host::manager::policies::{CPU_GRANTED, CPU_GUARANTEED, CPU_MOST, CPU_OWN, CPU_WEIGHT};
 use qfabric_linux::clock;
 use qfabric_types::monitor::{AttributeId, Cause, Reading, Unit};
 use qfabric_types::{Nanos, Share, Window};
@@ -13,11 +13,6 @@ use super::super::mailbox::{Adjusted, Audience, ContractOrder};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
 use crate::control::{Adjust, Adjustment, AdjustmentTarget, Decision, Grant};
-
-/// Largest bandwidth of an application, in millionths of a CPU: the contract's `max_bandwidth`.
-pub(super) const CPU_MOST: &str = "app.cpu_most";
-/// Weight of an application among others of its level, 1 to 10,000: the contract's `weight`.
-pub(super) const CPU_WEIGHT: &str = "app.cpu_weight";
 
 /// C of an application with a fixed service, in nanoseconds per period: the contract's `service`.
 pub(super) const CPU_SERVICE: &str = "app.cpu_service";

@@ -21,7 +21,6 @@
 //! Locks: [`Policies::running`] before the node's; the runner's after it, then those of records and tables. A running
 //! controller holds no lock.
 
-mod code;
 mod control_listener;
 mod cpu;
 mod group;

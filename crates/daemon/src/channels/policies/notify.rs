@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use qfabric_channel::Registration;
 use qfabric_host::manager::policies::{
-    ARRIVED, BEGUN, CPU_GRANTED, CPU_GUARANTEED, CPU_OWN, DECODED, DELAY, DROP, FORWARD, GENERATED, LEAST_DELAY, LEVEL,
-    MISSES, NEED, PLACE, POSITION, RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN, SKIP, SPEED, TEQ_RECEIVER,
-    TEQ_SENDER,
+    ARRIVED, BEGUN, CPU_GRANTED, CPU_GUARANTEED, CPU_MOST, CPU_OWN, CPU_WEIGHT, DECODED, DELAY, DROP, FORWARD,
+    GENERATED, LEAST_DELAY, LEVEL, MISSES, NEED, PLACE, POSITION, RATE, RECEIVER_COST, SATURATED, SENT, SHOW, SHOWN,
+    SKIP, SPEED, TEQ_RECEIVER, TEQ_SENDER,
 };
 use qfabric_types::AppId;
 use qfabric_types::api::channel::LeaseId;
@@ -18,7 +18,7 @@ use qfabric_types::monitor::{AttributeId, METRICS};
 use super::super::mailbox::{Audience, Notification};
 use super::super::registry::Registry;
 use super::super::{Fabric, count};
-use super::cpu::{CPU_MOST, CPU_SERVICE, CPU_WEIGHT, CPU_WINDOW};
+use super::cpu::{CPU_SERVICE, CPU_WINDOW};
 use super::group::number_of;
 
 /// Largest number of notifications that wait for a slow reader; the next one is dropped and counted.

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use qfabric_host::manager::policies::InvalidCode;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::Resource;
 use qfabric_types::channel::Name;
@@ -68,13 +69,15 @@ pub(super) fn alone(application: &Name) -> Problem {
     new("channel_invalid", message, "name two applications of the group: leader and follower")
 }
 
-pub(super) fn code(what: String) -> Problem {
-    new("code", what, "see `qfabric ecode check`, and the guide's chapter on policies")
-}
-
-pub(super) fn filter(text: &str) -> Problem {
-    let shown: String = text.chars().take(80).collect();
-    new("channel_invalid", format!("{shown:?} names no filter"), "write out/NAME or in/NAME")
+pub(super) fn code(why: InvalidCode) -> Problem {
+    let next = match why {
+        InvalidCode::Errors(_) | InvalidCode::Meaning(_) | InvalidCode::Engine(_) => {
+            return new("code", why.to_string(), "see `qfabric ecode check`, and the guide's chapter on policies");
+        }
+        InvalidCode::Length(_) | InvalidCode::Silence(_) => "choose an allowed value",
+        InvalidCode::Filter(_) => "write out/NAME or in/NAME",
+    };
+    new("channel_invalid", why.to_string(), next)
 }
 
 pub(super) fn file(what: String) -> Problem {

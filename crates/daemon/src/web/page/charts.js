@@ -71,3 +71,13 @@ export function classes(errors) {
   for (const error of errors) counts[Math.min(CLASSES - 1, Math.max(0, Math.round(error * 20) + 20))] += 1;
   return [middles, counts];
 }
+
+/** Lines over the seconds of a simulation, on a scale from 0 to `most`. */
+export function courseChart(place, names, most, y) {
+  const lines = names.map((_, index) => ({ stroke: colour(STYLES[index][0]), dash: STYLES[index][1], width: 2, points: { show: false }, spanGaps: true }));
+  return new Chart(place, names, {
+    scales: { x: { time: false }, y: { range: [0, most] } },
+    series: [{}, ...lines],
+    axes: [axis({ values: (_, ticks) => ticks.map((second) => `${second} s`) }), axis({ size: 70, values: (_, ticks) => ticks.map(y) })],
+  });
+}

@@ -3,6 +3,7 @@
 
 mod adapt;
 mod balance;
+mod code;
 mod cpu;
 mod energy;
 mod facts;
@@ -35,6 +36,7 @@ pub use qfabric_energy::{Directive, Gains, Rules};
 
 pub use adapt::{Adapt, DECODED, GENERATED, LEVEL, SHOWN};
 pub use balance::{BEGUN, Balance, COPY, DROP, FORWARD, REQUEST};
+pub use code::{Code, InvalidCode, OnFault, compile_policy, filter_id, paces};
 pub use cpu::Cpu;
 pub use energy::{
     BATTERY, BATTERY_POWER, BatteryState, BatteryTerms, EnergyTerms, InvalidBattery, PLACE, PLACE_LEVEL, RECEIVER_COST,
@@ -63,6 +65,14 @@ pub const DELAY: &str = "app.report_delay";
 
 /// Name of the attribute for the guaranteed share of an application's contract, in millionths of a CPU.
 pub const CPU_GUARANTEED: &str = "app.cpu_guaranteed";
+
+/// Name of the attribute for the largest bandwidth of an application, in millionths of a CPU: the contract's
+/// `max_bandwidth`.
+pub const CPU_MOST: &str = "app.cpu_most";
+
+/// Name of the attribute for the weight of an application among others of its level, 1 to 10,000: the contract's
+/// `weight`.
+pub const CPU_WEIGHT: &str = "app.cpu_weight";
 
 /// Names of the attributes by which a host tells its policies what the contract of an application guarantees, in millionths
 /// of a CPU: without any decision, and after the last one.

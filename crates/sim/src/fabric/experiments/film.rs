@@ -34,6 +34,8 @@ pub struct Source {
     streams: BTreeMap<u64, Stream>,
     /// Frames per second before a controller decides.
     rate: f64,
+    /// Frames per second that no decision exceeds.
+    most: f64,
     begun: Instant,
     asked: Asked,
     /// Computes the number of a sink's stream from the names of channel and host.
@@ -59,7 +61,13 @@ impl Source {
         let (channel, streams) = (channel.clone(), BTreeMap::new());
         let (begun, asked) = (Instant::ZERO, Asked::default());
         let number = |_: &Name, host: &Name| stream_of(host);
-        Source { channel, bytes, controllers, source: None, streams, rate, begun, asked, number }
+        Source { channel, bytes, controllers, source: None, streams, rate, most: f64::INFINITY, begun, asked, number }
+    }
+
+    /// Sends at most this number of frames per second, whatever a controller decides.
+    pub fn at_most(mut self, rate: f64) -> Self {
+        self.most = rate;
+        self
     }
 
     /// Use this if the host has several channels: streams are then numbered by channel and sink.
@@ -118,7 +126,7 @@ impl App for Source {
             return;
         }
         if let Some(stream) = self.streams.get_mut(&application.0) {
-            stream.rate = amount as f64 / 1e3;
+            stream.rate = (amount as f64 / 1e3).min(self.most);
             let at = here.now.since(self.begun).as_secs_f64();
             self.asked.borrow_mut().push((at, application.0, stream.rate));
             self.arm(application.0, here);

@@ -6,6 +6,7 @@ pub mod calls;
 pub mod crowd;
 pub mod cut;
 pub mod film;
+pub mod laboratory;
 pub mod roles;
 pub mod spread;
 pub mod sync;

@@ -3,20 +3,44 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_ecode::{CallContext, Engine, Environment, Limits, Program, compile, declares_input};
-use qfabric_host::manager::policies::{RATE, stream_of, told};
-use qfabric_host::manager::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
-use qfabric_types::api::Problem;
+use qfabric_channel::{Direction, Engines, FilterId};
+use qfabric_ecode::{
+    CallContext, Diagnostics, Engine, Environment, Fault, Limits, Program, Warnings, compile_with_warnings,
+    declares_input,
+};
 use qfabric_types::api::channel::CodePolicy;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, Reading, constants};
 use qfabric_types::{AppId, Instant, Nanos};
 
-use super::super::{lock, node};
-use super::cpu::{CPU_MOST, CPU_WEIGHT};
-use super::refused;
-use super::supervised::Shared;
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
+use super::{CPU_MOST, CPU_WEIGHT, RATE, stream_of, told};
+
+/// Why a text is no policy.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidCode {
+    /// The compiler's errors.
+    #[error("{0}")]
+    Errors(Diagnostics),
+    /// It is valid E-code, but decides nothing, or names what there is not.
+    #[error("{0}")]
+    Meaning(String),
+    /// The engine refuses the program.
+    #[error("{0}")]
+    Engine(String),
+    /// The text's length, in bytes.
+    #[error("the text's length is {0}, allowed: at most 65536 bytes")]
+    Length(usize),
+    #[error("silence is {0}, allowed: 10 ms to 1 h")]
+    Silence(Nanos),
+    /// A text that names no filter.
+    #[error("{0:?} names no filter")]
+    Filter(String),
+}
+
+/// Receives the faults of calls.
+pub type OnFault = Box<dyn FnMut(&Fault) + Send>;
 
 /// Largest length of a text, in bytes.
 const MOST_TEXT: usize = 64 * 1024;
@@ -70,10 +94,11 @@ struct At {
     ty: Scalar,
 }
 
-pub(super) struct Code {
+/// A policy in E-code.
+pub struct Code {
     channel: ChannelId,
     interests: Vec<Interest>,
-    filter: Option<qfabric_channel::FilterId>,
+    filter: Option<FilterId>,
     engine: Box<dyn Engine + Send>,
     /// By position in [`WORDS`].
     words: Vec<(usize, At)>,
@@ -86,29 +111,22 @@ pub(super) struct Code {
     silence: Option<Nanos>,
     /// Hosts that have sent events, by their numbers; used only if `silence` is set.
     last_events: BTreeMap<AppId, LastEvent>,
-    record: Shared,
+    on_fault: OnFault,
 }
 
 impl Code {
-    /// Compiles a text, or refuses it with the compiler's message.
-    pub(super) fn new(policy: &CodePolicy, record: Shared) -> Result<Code, Problem> {
+    /// Compiles a text for one of the `engines`. A call that faults decides nothing; the fault goes to `on_fault`.
+    pub fn new(policy: &CodePolicy, engines: &Engines, on_fault: OnFault) -> Result<Code, InvalidCode> {
         let CodePolicy { channel, attributes, control, filter, silence_ns, .. } = policy;
         if let Some(silence) = silence_ns.filter(|silence| !SILENCES.contains(silence)) {
-            return Err(refused::out_of_range("silence_ns", silence, "10 ms to 1 h"));
+            return Err(InvalidCode::Silence(silence));
         }
-        let program = compiled(policy)?;
+        let (program, _) = compile_policy(&policy.code)?;
         let filter = filter.as_deref().map(|filter| filter_id(channel, filter)).transpose()?;
         let words = program.input.fields.iter().map(word).collect::<Result<_, _>>()?;
-        let output = program.output.as_ref().map_or(&[][..], |output| &output.fields);
-        let mut decides = output.iter().map(|field| decided(field, filter.is_some())).collect::<Result<Vec<_>, _>>()?;
-        decides.retain(|(name, _)| program.uses.outputs.contains(name));
-        if decides.is_empty() {
-            return Err(refused::code(
-                "the text sets no member of its `struct output`, so it decides nothing".to_owned(),
-            ));
-        }
+        let decides = decisions(&program, filter.is_some())?;
         let limits = Limits { emissions: 0, ..Limits::default() };
-        let engine = (node::engines())(&program, limits).map_err(refused::code)?;
+        let engine = engines(&program, limits).map_err(InvalidCode::Engine)?;
         let channel = ChannelId { plane: Plane::Quality, name: channel.clone() };
         let attributes = if attributes.is_empty() { vec![RATE.to_owned()] } else { attributes.clone() };
         let interests = interests(&channel, &attributes, *control);
@@ -126,7 +144,7 @@ impl Code {
             attributes,
             silence,
             last_events,
-            record,
+            on_fault,
         };
         Ok(code)
     }
@@ -148,9 +166,7 @@ impl Code {
         match self.engine.call(&self.input, &context, &mut |_| {}) {
             Ok(verdict) => verdict != 0,
             Err(fault) => {
-                let mut record = lock(&self.record);
-                record.faults += 1;
-                record.fault = Some(fault.to_string());
+                (self.on_fault)(&fault);
                 false
             }
         }
@@ -267,19 +283,32 @@ impl Controller for Code {
 }
 
 /// Whether a text decides the rates at which events go to each host.
-pub(super) fn paces(policy: &CodePolicy) -> Result<bool, Problem> {
-    Ok(compiled(policy)?.uses.outputs.contains("rate_milli"))
+pub fn paces(policy: &CodePolicy) -> Result<bool, InvalidCode> {
+    Ok(compile_policy(&policy.code)?.0.uses.outputs.contains("rate_milli"))
 }
 
-fn compiled(CodePolicy { code, .. }: &CodePolicy) -> Result<Program, Problem> {
+/// Compiles the text of a policy, with the constants and the `struct input` that policies have.
+pub fn compile_policy(code: &str) -> Result<(Program, Warnings), InvalidCode> {
     if code.len() > MOST_TEXT {
-        return Err(refused::out_of_range("the text's length", code.len(), "at most 65536 bytes"));
+        return Err(InvalidCode::Length(code.len()));
     }
     let mut constants: BTreeMap<String, i64> = constants().collect();
     constants.insert("APP_RATE_MILLI".to_owned(), AttributeId::of(RATE).0.into());
     let input = (!declares_input(code)).then(all_words);
     let environment = Environment { input, constants, ..Environment::default() };
-    compile(code, &environment).map_err(|wrong| refused::code(wrong.to_string()))
+    compile_with_warnings(code, &environment).map_err(InvalidCode::Errors)
+}
+
+/// The members of the output that the program sets. A program without any decides nothing.
+fn decisions(program: &Program, with_filter: bool) -> Result<Vec<(String, At)>, InvalidCode> {
+    let output = program.output.as_ref().map_or(&[][..], |output| &output.fields);
+    let mut decides = output.iter().map(|field| decided(field, with_filter)).collect::<Result<Vec<_>, _>>()?;
+    decides.retain(|(name, _)| program.uses.outputs.contains(name));
+    if decides.is_empty() {
+        let nothing = "the text sets no member of its `struct output`, so it decides nothing";
+        return Err(InvalidCode::Meaning(nothing.to_owned()));
+    }
+    Ok(decides)
 }
 
 fn interests(channel: &ChannelId, attributes: &[String], control: bool) -> Vec<Interest> {
@@ -301,27 +330,29 @@ fn all_words() -> Format {
     Format { name: "input".into(), size: WORDS.len() as u32 * 8, align: 8, fields }
 }
 
-fn word(field: &Field) -> Result<(usize, At), Problem> {
+fn word(field: &Field) -> Result<(usize, At), InvalidCode> {
     let known = WORDS.iter().position(|word| *word == field.name);
-    let unknown = || refused::code(format!("input.{}: there is {}", field.name, WORDS.join(", ")));
+    let unknown = || InvalidCode::Meaning(format!("input.{}: there is {}", field.name, WORDS.join(", ")));
     Ok((known.ok_or_else(unknown)?, number("input", field)?))
 }
 
-fn decided(field: &Field, with_filter: bool) -> Result<(String, At), Problem> {
+fn decided(field: &Field, with_filter: bool) -> Result<(String, At), InvalidCode> {
     if !with_filter && !ACTS.contains(&field.name.as_str()) {
         let known = ACTS.join(", ");
         let what = format!("output.{} decides nothing: there is {known}, and parameters of a filter", field.name);
-        return Err(refused::code(what));
+        return Err(InvalidCode::Meaning(what));
     }
     Ok((field.name.clone(), number("output", field)?))
 }
 
-fn number(structure: &str, field: &Field) -> Result<At, Problem> {
+fn number(structure: &str, field: &Field) -> Result<At, InvalidCode> {
     match (&field.kind, &field.dims[..]) {
         (Kind::Scalar(ty), []) if !ty.float => Ok(At { offset: field.offset as usize, ty: *ty }),
-        _ => {
-            Err(refused::code(format!("{structure}.{} is {}; it has to be one number", field.name, field.type_text())))
-        }
+        _ => Err(InvalidCode::Meaning(format!(
+            "{structure}.{} is {}; it has to be one number",
+            field.name,
+            field.type_text()
+        ))),
     }
 }
 
@@ -333,19 +364,22 @@ fn read(output: &[u8], at: At) -> i64 {
 }
 
 /// `out/NAME` or `in/NAME`, on the data channel.
-pub(super) fn filter_id(channel: &Name, text: &str) -> Result<qfabric_channel::FilterId, Problem> {
-    use qfabric_channel::{Direction, FilterId};
+pub fn filter_id(channel: &Name, text: &str) -> Result<FilterId, InvalidCode> {
     let parsed = text.split_once('/').and_then(|(direction, name)| {
         let direction = Direction::named(direction)?;
         Some(FilterId { channel: ChannelId::data(channel.clone()), direction, name: name.parse().ok()? })
     });
-    parsed.ok_or_else(|| refused::filter(text))
+    parsed.ok_or_else(|| InvalidCode::Filter(text.chars().take(80).collect()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_host::manager::{Effect, Input, Manager, Output};
+    use std::sync::{Arc, Mutex};
+
+    use qfabric_channel::interpreter;
+
+    use super::super::super::{Effect, Input, Manager, Output};
     use qfabric_types::monitor::{Cause, Unit};
 
     const SILENCE: Nanos = Nanos::from_millis(1_000);
@@ -395,17 +429,24 @@ mod tests {
         Reading { attribute, application: HOST, value, at, over, cause: Cause::Poll, unit: Unit::Count }
     }
 
+    type Faults = Arc<Mutex<Vec<String>>>;
+
+    fn new(policy: &CodePolicy, faults: &Faults) -> Result<Code, InvalidCode> {
+        let faults = faults.clone();
+        Code::new(policy, &interpreter(), Box::new(move |fault| faults.lock().unwrap().push(fault.to_string())))
+    }
+
     /// The host `a` with a policy.
     struct Host {
         manager: Manager,
-        record: Shared,
+        faults: Faults,
     }
 
     impl Host {
         fn with(code: &str) -> Host {
-            let (mut manager, record) = (Manager::new("a".parse().unwrap()), Shared::default());
-            manager.add(Box::new(Code::new(&policy(code), record.clone()).unwrap()));
-            Host { manager, record }
+            let (mut manager, faults) = (Manager::new("a".parse().unwrap()), Faults::default());
+            manager.add(Box::new(new(&policy(code), &faults).unwrap()));
+            Host { manager, faults }
         }
 
         fn hears(&mut self, host: &str, reading: Reading) {
@@ -428,10 +469,10 @@ mod tests {
         }
     }
 
-    fn run(code: &str, values: &[i64]) -> (Vec<String>, Shared) {
+    fn run(code: &str, values: &[i64]) -> (Vec<String>, Faults) {
         let mut host = Host::with(code);
         values.iter().for_each(|value| host.hears("b", queue(*value)));
-        (host.said(), host.record)
+        (host.said(), host.faults)
     }
 
     #[test]
@@ -491,18 +532,17 @@ mod tests {
     #[test]
     fn a_fault_is_counted_and_decides_nothing() {
         let text = "struct output { long level; }; output.level = 100 / input.value; return 1;";
-        let (said, record) = run(text, &[0, 50]);
+        let (said, faults) = run(text, &[0, 50]);
         assert_eq!(said, ["tell Level 2"]);
-        let record = lock(&record);
-        assert_eq!(record.faults, 1);
-        assert!(record.fault.as_deref().unwrap().contains("zero"), "{record:?}");
+        let faults = faults.lock().unwrap();
+        assert!(faults.len() == 1 && faults[0].contains("zero"), "{faults:?}");
     }
 
     #[test]
     fn a_text_that_cannot_be_meant_is_refused_with_what_there_is() {
         let refusal = |code: &str, filter: Option<&str>| {
             let policy = CodePolicy { filter: filter.map(str::to_owned), ..policy(code) };
-            Code::new(&policy, Shared::default()).map(drop).unwrap_err().message
+            new(&policy, &Faults::default()).map(drop).unwrap_err().to_string()
         };
         assert!(refusal("return 1;", None).contains("struct output"));
         assert!(refusal("struct output { long most; }; return 1;", None).contains("rate_milli, level"));
