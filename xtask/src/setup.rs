@@ -13,7 +13,7 @@ struct Need {
     is_met: fn(&Shell) -> bool,
 }
 
-const NEEDS: [Need; 19] = [
+const NEEDS: [Need; 22] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
     Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
@@ -32,6 +32,9 @@ const NEEDS: [Need; 19] = [
         why: "boots newer kernels",
         is_met: |sh| works(sh, "qemu-system-x86_64 --version"),
     },
+    Need { package: "acpica-tools", why: "describes hardware to a kernel", is_met: |sh| works(sh, "which iasl") },
+    Need { package: "i2c-tools", why: "sets an emulated battery", is_met: |sh| works(sh, "which i2cset") },
+    Need { package: "iw", why: "sets an emulated wireless card", is_met: |sh| works(sh, "which iw") },
     Need { package: "zstd", why: "unpacks a kernel", is_met: |sh| works(sh, "zstd --version") },
     Need { package: "kmod", why: "lists a kernel's modules", is_met: |sh| works(sh, "/usr/sbin/depmod --version") },
     Need { package: "util-linux", why: "ends QEMU with its harness", is_met: |sh| works(sh, "setpriv --version") },
