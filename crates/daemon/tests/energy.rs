@@ -53,6 +53,33 @@ fn the_clock_follows_before_an_admission_a_change_and_a_leave_are_answered() {
     assert_eq!(mhz(), 3_000);
 }
 
+/// What is missing on a host with these files, if wireless cards may sleep.
+fn missing_with_radios(tree: &PowerTree) -> String {
+    let mut config = with_meters(tree);
+    config.energy.radios = true;
+    let (_service, client) = service(config);
+    let program = Process::shell("exec sleep 60");
+    let saver = fixed(&client, program.pid(), 100_000);
+    client.save_energy(saver.id).unwrap().missing.join("\n")
+}
+
+#[test]
+fn why_no_card_sleeps_is_said() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let tree = PowerTree::new(folder.path());
+    tree.clock("policy0", 3_000_000, (800_000, 3_000_000));
+    assert!(missing_with_radios(&tree).contains("no wireless card can sleep: this host has none"));
+    tree.set("class/net/wlan7/phy80211/index", 0);
+    // No interface has this number.
+    tree.set("class/net/wlan7/ifindex", i32::MAX);
+    let missing = missing_with_radios(&tree);
+    assert!(missing.contains("power save of wlan7: "), "{missing}");
+    tree.set("proc/77/comm", "auto-cpufreq");
+    let missing = missing_with_radios(&tree);
+    assert!(missing.contains("wireless cards stay as they are: auto-cpufreq manages"), "{missing}");
+}
+
 #[test]
 fn no_request_of_a_user_and_no_scrape_reads_the_meters() {
     let _lock = live_lock();

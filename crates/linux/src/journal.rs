@@ -25,7 +25,7 @@ use crate::cpus::CpuList;
 use crate::files;
 use crate::hrtick::{self, Feature};
 use crate::leaving::{Departure, Step};
-use crate::power::{Knob, clamp_of, set_clamp};
+use crate::power::{Knob, Radio, clamp_of, set_clamp};
 use crate::release;
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{dispatcher, threads};
@@ -47,6 +47,10 @@ const LINES_BEFORE_REWRITE: usize = 8_192;
 /// refused.
 const LONGEST_END: Nanos = Nanos::from_millis(1_000);
 
+/// Time after which a knob that still shows its former value does not obey. The kernel applies a limit of the clocks in a
+/// work queue, after the call that writes it.
+const SETTLES: Duration = Duration::from_millis(200);
+
 /// The open journal of a running service.
 #[derive(Debug)]
 pub struct Journal {
@@ -57,6 +61,7 @@ pub struct Journal {
     dispatched: BTreeMap<i32, Dispatched>,
     features: Vec<Switched>,
     knobs: BTreeMap<Knob, String>,
+    radios: BTreeMap<Radio, bool>,
     clamped: BTreeMap<i32, Clamped>,
     /// Threads of a former service that are not put back yet. They stay listed until a `restore` puts them back.
     inherited: Inherited,
@@ -147,6 +152,14 @@ struct Turned {
     was: String,
 }
 
+/// A wireless interface before its power save was first switched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PowerSave {
+    radio: Radio,
+    was_on: bool,
+}
+
 /// A thread before its utilization was clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,6 +175,8 @@ struct Clamped {
 enum Record {
     Knob(Turned),
     KnobBack(Knob),
+    PowerSave(PowerSave),
+    PowerSaveBack(Radio),
     Clamped(Clamped),
     ClampBack(ThreadId),
     Boot(String),
@@ -181,7 +196,7 @@ impl Journal {
         let file = open_held(&path, true)?.ok_or_else(|| io_error(&path, io::ErrorKind::NotFound.into()))?;
         let mut left = read(&path, &file)?.unwrap_or_default();
         left.drop_undone();
-        let Unrestored { threads, dispatched, features, knobs, clamped } = left;
+        let Unrestored { threads, dispatched, features, knobs, radios, clamped } = left;
         let mut journal = Journal {
             path,
             file,
@@ -190,6 +205,7 @@ impl Journal {
             dispatched: BTreeMap::new(),
             features,
             knobs,
+            radios,
             clamped,
             inherited: Inherited { threads, dispatched },
             lines_added: 0,
@@ -314,7 +330,7 @@ impl Journal {
             self.knobs.insert(knob.clone(), was);
         }
         write(knob, value).map_err(TurnError::Refused)?;
-        let now = knob.value().unwrap_or_default();
+        let now = settled(knob, &was, value);
         if !has_obeyed(&was, value, &now) {
             write(knob, &was).map_err(TurnError::Refused)?;
             return Err(TurnError::Disobeyed { knob: knob.clone(), value: value.to_owned(), now });
@@ -368,6 +384,40 @@ impl Journal {
         failed
     }
 
+    /// Records the power save of a wireless interface at the first call, then switches it. Returns false if it has the
+    /// state already.
+    ///
+    /// # Errors
+    /// The change could not be recorded, and was not made; or the kernel refused it ([`Radio::power_save`]).
+    pub fn power_save(&mut self, radio: &Radio, on: bool) -> Result<bool, TurnError> {
+        let refused = |error| TurnError::Refused(of_radio(radio, error));
+        let was_on = radio.power_save().map_err(refused)?;
+        if was_on == on {
+            return Ok(false);
+        }
+        if !self.radios.contains_key(radio) {
+            self.append(&Record::PowerSave(PowerSave { radio: radio.clone(), was_on }))?;
+            self.radios.insert(radio.clone(), was_on);
+        }
+        radio.set_power_save(on).map_err(refused)?;
+        Ok(true)
+    }
+
+    /// Puts the power save of all wireless interfaces back, as [`Journal::turn_back`] does for knobs.
+    pub fn power_save_back(&mut self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for (radio, was_on) in self.radios.clone() {
+            let switched = PowerSave { radio, was_on };
+            if let Err(error) = switched.put_back() {
+                failed.push(error);
+                continue;
+            }
+            self.radios.remove(&switched.radio);
+            failed.extend(self.append(&Record::PowerSaveBack(switched.radio)).err().map(|e| e.to_string()));
+        }
+        failed
+    }
+
     /// Threads whose utilization is clamped.
     pub fn clamped(&self) -> Vec<ThreadId> {
         self.clamped.values().map(|clamped| clamped.tid).collect()
@@ -409,9 +459,11 @@ impl Journal {
         let dispatched = dispatched.chain(first_dispatched.values()).map(|d| Record::Dispatched(d.clone()));
         let turned = |(knob, was): (&Knob, &String)| Record::Knob(Turned { knob: knob.clone(), was: was.clone() });
         let knobs = self.knobs.iter().map(turned);
+        let switched = |(radio, was_on): (&Radio, &bool)| PowerSave { radio: radio.clone(), was_on: *was_on };
+        let radios = self.radios.iter().map(|radio| Record::PowerSave(switched(radio)));
         let clamped = self.clamped.values().map(|clamped| Record::Clamped(*clamped));
         let boot = std::iter::once(Record::Boot(release::boot_id()));
-        for record in boot.chain(threads).chain(dispatched).chain(features).chain(knobs).chain(clamped) {
+        for record in boot.chain(threads).chain(dispatched).chain(features).chain(knobs).chain(radios).chain(clamped) {
             write_line(&mut file, &mut self.line, &record)?;
         }
         fs::rename(&aside, &self.path)?;
@@ -459,6 +511,18 @@ fn has_obeyed(was: &str, value: &str, now: &str) -> bool {
             off < was.abs_diff(value) || off <= value / 50
         }
         _ => now == value,
+    }
+}
+
+/// The value of a knob that held `was` and was set to `value`, as soon as it has obeyed; the present one after [`SETTLES`].
+fn settled(knob: &Knob, was: &str, value: &str) -> String {
+    let begin = std::time::Instant::now();
+    loop {
+        let now = knob.value().unwrap_or_default();
+        if has_obeyed(was, value, &now) || begin.elapsed() >= SETTLES {
+            return now;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -573,10 +637,32 @@ impl Turned {
     /// A knob that has vanished needs nothing: its device was removed.
     fn put_back(&self) -> Result<(), String> {
         match self.knob.value() {
-            Some(now) if now != self.was => self.knob.write(&self.was).map_err(|error| error.to_string()),
+            Some(now) if now != self.was => {
+                self.knob.write(&self.was).map_err(|error| error.to_string())?;
+                settled(&self.knob, &now, &self.was);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
+}
+
+impl PowerSave {
+    /// An interface that has vanished needs nothing: its card was removed.
+    fn put_back(&self) -> Result<(), String> {
+        let back = self.radio.power_save().and_then(|on| match on == self.was_on {
+            true => Ok(()),
+            false => self.radio.set_power_save(self.was_on),
+        });
+        match back {
+            Err(error) if Radio::is_gone(&error) => Ok(()),
+            other => other.map_err(|error| of_radio(&self.radio, error).to_string()),
+        }
+    }
+}
+
+fn of_radio(radio: &Radio, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{radio}: {error}"))
 }
 
 impl Clamped {
@@ -602,14 +688,16 @@ struct Unrestored {
     dispatched: BTreeMap<i32, Dispatched>,
     features: Vec<Switched>,
     knobs: BTreeMap<Knob, String>,
+    radios: BTreeMap<Radio, bool>,
     clamped: BTreeMap<i32, Clamped>,
 }
 
 impl Unrestored {
     fn lists_changes(mut self) -> bool {
         self.drop_undone();
-        let Unrestored { threads, dispatched, features, knobs, clamped } = self;
-        !(threads.is_empty() && dispatched.is_empty() && features.is_empty() && knobs.is_empty() && clamped.is_empty())
+        let Unrestored { threads, dispatched, features, knobs, radios, clamped } = self;
+        let is_empty = knobs.is_empty() && radios.is_empty() && clamped.is_empty();
+        !(threads.is_empty() && dispatched.is_empty() && features.is_empty() && is_empty)
     }
 
     /// Drops the records of changes that are undone, or whose thread or device is gone.
@@ -618,6 +706,7 @@ impl Unrestored {
         self.dispatched.retain(|_, dispatched| dispatcher::is_changed(dispatched));
         self.features.retain(|switched| switched.is_to_put_back());
         self.knobs.retain(|knob, was| knob.value().is_some_and(|now| now != *was));
+        self.radios.retain(|radio, was_on| radio.power_save().is_ok_and(|on| on != *was_on));
         self.clamped.retain(|_, clamped| clamped.is_to_put_back());
     }
 
@@ -640,6 +729,12 @@ impl Unrestored {
         }
         for (knob, was) in self.knobs {
             match (Turned { knob, was }).put_back() {
+                Ok(()) => done.settings += 1,
+                Err(error) => done.failed.push(error),
+            }
+        }
+        for (radio, was_on) in self.radios {
+            match (PowerSave { radio, was_on }).put_back() {
                 Ok(()) => done.settings += 1,
                 Err(error) => done.failed.push(error),
             }
@@ -679,6 +774,11 @@ impl Unrestored {
             // The first record has the value before all turns.
             Record::Knob(Turned { knob, was }) => drop(self.knobs.entry(knob).or_insert(was)),
             Record::KnobBack(knob) => drop(self.knobs.remove(&knob)),
+            Record::PowerSave(PowerSave { radio, .. }) if !radio.is_believable() => {
+                return Err(format!("{radio:?} is no wireless interface"));
+            }
+            Record::PowerSave(PowerSave { radio, was_on }) => drop(self.radios.entry(radio).or_insert(was_on)),
+            Record::PowerSaveBack(radio) => drop(self.radios.remove(&radio)),
             Record::Clamped(clamped) if clamped.tid.0 <= 1 || clamped.was > crate::power::FULL => {
                 return Err(format!("{clamped:?} is no thread that this program clamps"));
             }

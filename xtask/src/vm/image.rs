@@ -51,6 +51,11 @@ impl<'a> Image<'a> {
         Image { sh, files, links: links.into(), texts: texts.into(), folders: folders.into() }
     }
 
+    /// Runs the programs of this host that the harness needs.
+    pub(super) fn shell(&self) -> &'a Shell {
+        self.sh
+    }
+
     /// Adds a file of the host, at the same path or at `to`. A program is added with its libraries, a folder with its
     /// content.
     pub(super) fn add(&mut self, from: &Path, to: Option<&str>) -> Result<()> {

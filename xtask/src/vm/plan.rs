@@ -39,6 +39,9 @@ pub(super) struct Test {
     /// Words added to the kernel's command line.
     #[serde(default)]
     pub append: Vec<String>,
+    /// An ACPI table of `tests/vm/acpi`, without `.asl`.
+    #[serde(default)]
+    pub firmware: Option<String>,
     /// Boot for this test alone, because it leaves something behind that would disturb other tests.
     #[serde(default)]
     pub alone: bool,
@@ -83,7 +86,7 @@ impl Test {
     /// The machine for this test.
     pub(super) fn machine(&self) -> Machine {
         let (cpus, memory, icount) = (self.cpus, self.memory, self.icount);
-        Machine { cpus, memory, icount, append: self.append.clone() }
+        Machine { cpus, memory, icount, append: self.append.clone(), firmware: self.firmware.clone() }
     }
 
     /// True if a boot for `other` also serves this test.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use qfabric_vm_init::{Frame, FrameError, PORT};
+use xshell::{Shell, cmd};
 
 use super::kernels::Kernel;
 
@@ -32,6 +33,10 @@ const HELLO: Duration = Duration::from_secs(60);
 /// none of 10), which says nothing about a test.
 const BOOTS: u32 = 8;
 
+/// Serial ports with nothing behind them, for firmware: port and interrupt. Their scratch registers (port + 7) keep what
+/// a driver or a test writes.
+const SCRATCH: [(u16, u8); 2] = [(0x2f8, 3), (0x3e8, 4)];
+
 /// Settings of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Machine {
@@ -44,6 +49,8 @@ pub(super) struct Machine {
     pub icount: bool,
     /// Words added to the kernel's command line.
     pub append: Vec<String>,
+    /// An ACPI table of `tests/vm/acpi`, without `.asl`: hardware that the firmware describes to the kernel's drivers.
+    pub firmware: Option<String>,
 }
 
 /// How a boot ended.
@@ -57,6 +64,7 @@ pub(super) enum End {
 
 /// One image on one kernel.
 pub(super) struct Boot<'a> {
+    pub sh: &'a Shell,
     /// What boots.
     pub kernel: &'a Kernel,
     /// Path of the archive.
@@ -88,7 +96,7 @@ impl Boot<'_> {
     }
 
     fn once(&self, interrupted: &Arc<AtomicBool>, sink: &mut impl FnMut(Frame)) -> Result<End> {
-        let mut qemu = Running(self.command().spawn().with_context(|| format!("{QEMU} cannot be started"))?);
+        let mut qemu = Running(self.command()?.spawn().with_context(|| format!("{QEMU} cannot be started"))?);
         let frames = frames(&mut qemu.0)?;
         let mut deadline = Instant::now() + self.limit.min(HELLO);
         loop {
@@ -120,10 +128,10 @@ impl Boot<'_> {
         }
     }
 
-    fn command(&self) -> Command {
+    fn command(&self) -> Result<Command> {
         // QEMU gets SIGKILL when its parent dies, even if the parent is killed.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", QEMU, "-accel", "tcg,thread=single", "-M", "q35", "-cpu", "max"]);
+        command.args(["--pdeathsig", "KILL", QEMU, "-accel", "tcg,thread=single", "-M", "q35", "-cpu", self.cpu()]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-no-reboot"]);
         command.args(["-smp", &self.machine.cpus.to_string(), "-m", &format!("{}M", self.machine.memory)]);
         if self.machine.icount {
@@ -135,12 +143,35 @@ impl Boot<'_> {
         command.args(["-device", &format!("virtserialport,chardev=host,name={PORT}")]);
         command.arg("-kernel").arg(self.kernel.vmlinux()).arg("-initrd").arg(self.image);
         command.arg("-append").arg(self.kernel_line());
+        if let Some(table) = &self.machine.firmware {
+            command.arg("-acpitable").arg(format!("file={}", self.compiled(table)?.display()));
+            for (number, (port, interrupt)) in SCRATCH.into_iter().enumerate() {
+                command.args(["-chardev", &format!("null,id=scratch{number}"), "-device"]);
+                command.arg(format!("isa-serial,chardev=scratch{number},iobase={port:#x},irq={interrupt}"));
+            }
+        }
         // QEMU's messages go to the harness' standard error. In a separate process group, Ctrl-C in a terminal
         // reaches only the harness. The input stays open, because at its end QEMU would report to the machine that no
         // reader is there.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        command
+        Ok(command)
+    }
+
+    /// The kernel's driver of clocks by ACPI refuses the emulator's usual processor, an old one of AMD.
+    fn cpu(&self) -> &'static str {
+        if self.machine.firmware.is_some() { "max,vendor=GenuineIntel,family=6,model=60" } else { "max" }
+    }
+
+    /// Compiles an ACPI table; returns the path of the result.
+    fn compiled(&self, table: &str) -> Result<PathBuf> {
+        let (sh, source, to) = (self.sh, format!("tests/vm/acpi/{table}.asl"), self.folder.join(table));
+        cmd!(sh, "iasl -p {to} {source}")
+            .quiet()
+            .ignore_stdout()
+            .run()
+            .with_context(|| format!("cannot compile {source}: apt-get install acpica-tools"))?;
+        Ok(to.with_extension("aml"))
     }
 
     fn kernel_line(&self) -> String {

@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Words added to the kernel's command line
     #[arg(long, value_name = "WORDS")]
     append: Vec<String>,
+    /// Give the machine this ACPI table of tests/vm/acpi, without `.asl`
+    #[arg(long, value_name = "NAME")]
+    firmware: Option<String>,
     /// Time in seconds after which the machine is switched off
     #[arg(long, default_value_t = 120)]
     timeout: u64,
@@ -70,7 +73,8 @@ pub(super) fn run(sh: &Shell, root: &Path, options: &Options) -> Result<ExitCode
     let script = BootScript { modules: Vec::new(), commands: commands(&mut image, options)? };
     take_along(&mut image, options)?;
     let (cpus, memory, icount) = (options.cpus, options.memory, options.icount);
-    let machine = Machine { cpus, memory, icount, append: options.append.clone() };
+    let (append, firmware) = (options.append.clone(), options.firmware.clone());
+    let machine = Machine { cpus, memory, icount, append, firmware };
     let limit = Duration::from_secs(options.timeout);
     let session =
         Session { kernel: &kernel, machine: &machine, modules: &options.modules, script, limit, out: &options.out };

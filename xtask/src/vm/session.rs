@@ -48,9 +48,10 @@ impl Session<'_> {
         let folder = tempfile::Builder::new().prefix("qfabric-vm-").tempdir()?;
         let archive = folder.path().join("image");
         let mut record = Record::new(self.script.commands.len(), self.out);
+        let sh = image.shell();
         image.write(self.kernel, self.script, self.modules, &archive)?;
         let (kernel, machine, limit) = (self.kernel, self.machine, self.limit);
-        let boot = Boot { kernel, image: &archive, folder: folder.path(), machine, limit };
+        let boot = Boot { sh, kernel, image: &archive, folder: folder.path(), machine, limit };
         let end = boot.run(interrupted, &mut |frame| record.take(frame))?;
         Ok((record.outcomes, end))
     }

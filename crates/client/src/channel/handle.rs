@@ -132,7 +132,7 @@ impl Channel {
             attributes: options.attributes.clone(),
         };
         let joined = self.inner.client.join_source(&self.id, &request)?;
-        Ok(Source { inner: self.inner.clone(), number: joined.number })
+        Ok(Source::new(self.inner.clone(), joined.number))
     }
 
     /// Joins as a sink whose events are handled by [`super::Channels::poll`], in the thread that calls it.

@@ -12,7 +12,9 @@ use qfabric_types::channel_wire::{
 
 use super::connection::Inner;
 use super::inbox::Answer;
+use super::transcoders::Transcoders;
 use crate::error::ClientError;
+use crate::sync::{Mutex, lock};
 
 /// An event to be submitted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,11 +36,35 @@ pub struct Submission<'a> {
 /// A source of events; dropping it leaves the channel.
 #[derive(Debug)]
 pub struct Source {
-    pub(super) inner: Arc<Inner>,
-    pub(super) number: u32,
+    inner: Arc<Inner>,
+    number: u32,
+    transcoders: Mutex<Option<Transcoders>>,
 }
 
 impl Source {
+    pub(super) fn new(inner: Arc<Inner>, number: u32) -> Source {
+        Source { inner, number, transcoders: Mutex::default() }
+    }
+
+    /// From now on, these transcoders run on each event before it is submitted, in the thread that submits it; none: no
+    /// transcoder. Receivers are told by attributes what was applied: [`super::transcoded`].
+    pub fn set_transcoders(&self, transcoders: Option<Transcoders>) {
+        *lock(&self.transcoders) = transcoders;
+    }
+
+    /// Calls `submit` with the event after the transcoders.
+    fn transcoded<R>(
+        &self,
+        event: &Submission<'_>,
+        submit: impl FnOnce(&Submission<'_>) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        let transcoded = lock(&self.transcoders).as_mut().map(|chain| chain.run(event.payload)).transpose()?;
+        match transcoded {
+            Some(transcoded) => transcoded.submit(event, submit),
+            None => submit(event),
+        }
+    }
+
     /// Its number on this host.
     pub fn number(&self) -> u32 {
         self.number
@@ -47,11 +73,15 @@ impl Source {
     /// Submits an event: no answer is waited for, and no system call is made unless the daemon sleeps. A refusal comes as a
     /// [`super::Notice::Refused`].
     pub fn submit(&self, event: &Submission<'_>) -> Result<(), ClientError> {
-        self.inner.send(&FromClient::Submit(self.message(event, false)?))
+        self.transcoded(event, |event| self.inner.send(&FromClient::Submit(self.message(event, false)?)))
     }
 
     /// Submits an event, and waits for word of it.
     pub fn submit_and_wait(&self, event: &Submission<'_>) -> Result<Sent, ClientError> {
+        self.transcoded(event, |event| self.ask(event))
+    }
+
+    fn ask(&self, event: &Submission<'_>) -> Result<Sent, ClientError> {
         let message = self.message(event, true)?;
         match self.inner.ask(message.tag, &FromClient::Submit(message))? {
             Answer::Sent(sent) => Ok(sent),
@@ -65,8 +95,12 @@ impl Source {
     /// Submits an event; where a slow sink holds the channel up, waits for at most `patience`.
     pub fn submit_patiently(&self, event: &Submission<'_>, patience: Duration) -> Result<Sent, ClientError> {
         let until = Instant::now() + patience;
+        self.transcoded(event, |event| self.ask_until(event, until))
+    }
+
+    fn ask_until(&self, event: &Submission<'_>, until: Instant) -> Result<Sent, ClientError> {
         loop {
-            match self.submit_and_wait(event) {
+            match self.ask(event) {
                 Err(ClientError::NotSubmitted { blocked_until: Some(next), why }) => {
                     let left = next.get().saturating_sub(crate::clock::now().get());
                     let look = (Instant::now() + Duration::from_nanos(left)).min(until);
@@ -85,8 +119,11 @@ impl Source {
     /// answer; the call waits at most `patience` for room. A refusal comes as a [`super::Notice::Refused`]. Call
     /// [`Source::drain`] before the source is dropped: events that still wait are lost with it.
     pub fn submit_queued(&self, event: &Submission<'_>, patience: Duration) -> Result<(), ClientError> {
-        let message = SubmitRequest { keep: true, ..self.message(event, true)? };
-        match self.inner.send_queued(message, patience)? {
+        let keep = |event: &Submission<'_>| {
+            let message = SubmitRequest { keep: true, ..self.message(event, true)? };
+            self.inner.send_queued(message, patience)
+        };
+        match self.transcoded(event, keep)? {
             true => Ok(()),
             false => {
                 let why = format!(

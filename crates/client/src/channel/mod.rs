@@ -34,6 +34,7 @@
 //! | the hidden Q-channel | [`Channel::quality`] |
 //! | what resource managers decide | [`Channels::on_decided`], or [`Notice::Decided`] |
 //! | what an application tells them | [`Registration::report`] |
+//! | transcoders, before an event is submitted (§6.2) | [`Source::set_transcoders`], [`transcoded`] |
 //!
 //! The connection is a lease: what was opened with it ends with it, and with the process. A sink's events wait in the
 //! daemon until this process has room for them: a slow reader costs only its own events.
@@ -47,12 +48,14 @@ mod members;
 mod queued;
 mod session;
 mod slot;
+mod transcoders;
 mod turns;
 
 pub use handle::{Channel, Filter, SinkOptions, SourceOptions, Spec};
 pub use inbox::Notice;
 pub use members::{Received, Sink, Source, Submission};
 pub use session::{Channels, Registration};
+pub use transcoders::{Transcoder, Transcoders, transcoded};
 
 pub use qfabric_types::api::channel::policies::*;
 pub use qfabric_types::api::channel::{

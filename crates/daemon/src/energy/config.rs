@@ -21,6 +21,9 @@ pub struct EnergyConfig {
     pub period: Nanos,
     /// Whether applications that save energy may limit the clocks of the CPUs. Everything on the host then runs slower.
     pub clocks: bool,
+    /// Whether applications that save energy may switch on the power save of wireless cards. Packets for this host then wait
+    /// for up to one beacon, about 100 ms.
+    pub radios: bool,
     /// The root of sysfs. No key: tests use a tree of files.
     #[serde(skip)]
     pub sys: PathBuf,
@@ -33,7 +36,7 @@ impl Default for EnergyConfig {
     fn default() -> Self {
         let sys = PathBuf::from(qfabric_linux::power::SYS);
         let (period, root) = (Nanos::from_millis(5_000), PathBuf::from("/"));
-        EnergyConfig { model: "x86-server".to_owned(), period, clocks: false, sys, root }
+        EnergyConfig { model: "x86-server".to_owned(), period, clocks: false, radios: false, sys, root }
     }
 }
 

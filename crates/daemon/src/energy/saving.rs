@@ -63,6 +63,7 @@ pub(super) struct Saving {
     frequencies: Frequencies,
     cpus: usize,
     allowed: bool,
+    radios_allowed: bool,
     sys: PathBuf,
     root: PathBuf,
     /// Run folder of the service.
@@ -85,6 +86,7 @@ impl Saving {
             frequencies: Frequencies::of(cpu),
             cpus: cpus.max(1),
             allowed: config.clocks,
+            radios_allowed: config.radios,
             sys: config.sys.clone(),
             root: config.root.clone(),
             directory: directory.to_owned(),
@@ -151,6 +153,7 @@ impl Saving {
             }
         }
         self.limit_clocks(&clocks);
+        self.let_radios_sleep();
         self.clamp();
     }
 
@@ -200,6 +203,26 @@ impl Saving {
         }
     }
 
+    /// Switches on the power save of all wireless cards. It follows the rules of the clocks: it stays while another program
+    /// manages power, and without leave.
+    fn let_radios_sleep(&mut self) {
+        let radios = if self.radios_allowed { power::radios(&self.sys) } else { Vec::new() };
+        let Some(journal) = self.journal.as_mut() else { return };
+        let lack = match self.radios_allowed {
+            false => return,
+            true if radios.is_empty() => Some("no wireless card can sleep: this host has none".to_owned()),
+            true => power::power_manager(&self.root)
+                .map(|manager| format!("wireless cards stay as they are: {manager}; to end it: {}", manager.stop)),
+        };
+        if let Some(lack) = lack {
+            self.missing.push(lack);
+            self.missing.extend(journal.power_save_back());
+            return;
+        }
+        let failed = radios.iter().filter_map(|radio| journal.power_save(radio, true).err());
+        self.missing.extend(failed.map(|error| error.to_string()));
+    }
+
     /// Clamps the threads of all applications that save. The kernel ignores clamps of threads under SCHED_DEADLINE, and
     /// takes their reservations as the request instead.
     fn clamp(&mut self) {
@@ -234,7 +257,7 @@ impl Saving {
         let threads = journal.clamped();
         let clamps = threads.into_iter().filter_map(|tid| journal.unclamp(tid).err().map(|error| error.to_string()));
         let failed: Vec<String> = clamps.collect();
-        for failure in failed.into_iter().chain(journal.turn_back()) {
+        for failure in failed.into_iter().chain(journal.turn_back()).chain(journal.power_save_back()) {
             tracing::error!("not restored: {failure}; run `qfabric restore` after the end of this service");
         }
     }

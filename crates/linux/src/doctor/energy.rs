@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::{Finding, State};
-use crate::files;
 use crate::power::{self, KnobName, Meters};
 
 /// `sys` is the root of sysfs, `root` that of the file system.
@@ -62,18 +61,15 @@ fn manager(root: &Path) -> Finding {
 }
 
 fn wifi(sys: &Path) -> Finding {
-    let folder = sys.join("class/net");
-    let interfaces = files::folder(&folder).into_iter().flatten().flatten();
-    let wireless = interfaces.filter(|interface| interface.path().join("wireless").exists());
-    let names: Vec<String> =
-        wireless.filter_map(|interface| interface.file_name().into_string().ok()).take(8).collect();
-    match names.first() {
-        None => Finding::new("wifi_power_save", State::Absent, "no wireless network card"),
-        Some(_) => {
-            let names = names.join(", ");
-            Finding::ok("wifi_power_save", format!("{names}: set by its driver or `iw`; Q-Fabric leaves it alone"))
-        }
+    let radios = power::radios(sys);
+    if radios.is_empty() {
+        return Finding::new("wifi_power_save", State::Absent, "no wireless network card");
     }
+    let state = |radio: &power::Radio| match radio.power_save() {
+        Ok(on) => format!("{} {}", radio.name, if on { "on" } else { "off" }),
+        Err(error) => format!("{}: {error}", radio.name),
+    };
+    Finding::ok("wifi_power_save", radios.iter().take(8).map(state).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -93,7 +89,9 @@ mod tests {
         tree.zone("intel-rapl:0", "package-0", 7, None);
         tree.clock("policy0", 900_000, (800_000, 3_600_000));
         tree.set("devices/system/cpu/cpufreq/policy0/energy_performance_preference", "balance_performance");
-        tree.set("class/net/wlan0/wireless/status", 0);
+        tree.set("class/net/wlan0/phy80211/index", 0);
+        // No interface has this number.
+        tree.set("class/net/wlan0/ifindex", i32::MAX);
         tree.set("proc/77/comm", "power-profiles-");
         assert_eq!(states(&tree), [Ok, Ok, Ok, Warn, Ok]);
         assert!(clocks(tree.root()).reason.contains("800 to 3600 MHz, governor schedutil"));

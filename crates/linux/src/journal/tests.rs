@@ -443,6 +443,19 @@ fn a_record_of_another_file_or_value_is_refused_and_nothing_is_written() {
 }
 
 #[test]
+fn a_record_of_power_save_names_an_interface() {
+    let good = r#"{"power_save":{"radio":{"name":"wlan9","index":2147483647},"was_on":true}}"#;
+    let run = run_folder();
+    write(run.path(), &format!("{}{good}\n", boot_line()));
+    assert_eq!(restore(run.path()).unwrap().failed, Vec::<String>::new(), "no interface has this number");
+    for (part, other) in [("wlan9", "../wlan9"), ("wlan9", ""), ("2147483647", "0"), ("true", "7")] {
+        let run = run_folder();
+        write(run.path(), &format!("{}{}\n", boot_line(), good.replace(part, other)));
+        assert!(refusal(run.path()).contains("line 2"), "{other}: {}", refusal(run.path()));
+    }
+}
+
+#[test]
 fn a_clamped_thread_is_restored_and_a_kernel_without_clamps_refuses() {
     let (run, worker) = (run_folder(), Worker::sleeping());
     let before = clamp_of(worker.thread).unwrap();

@@ -8,6 +8,7 @@
 //! | `load.rs` | CPU time of the host, its clock and its network traffic: the inputs of a power model |
 //! | `manager.rs` | other programs that manage the power of this host |
 //! | `meters.rs` | all meters of a host, and their readings |
+//! | `radio.rs` | power save of wireless cards (nl80211) |
 //! | `rapl.rs` | energy counters of the processor (`class/powercap`) |
 //! | `sensor.rs` | power and energy sensors of boards (`class/hwmon`) |
 //!
@@ -21,6 +22,7 @@ mod clocks;
 mod load;
 mod manager;
 mod meters;
+mod radio;
 mod rapl;
 mod sensor;
 
@@ -40,6 +42,7 @@ pub use clocks::{Clock, Knob, KnobName, clocks};
 pub use load::{MeanClock, Traffic, busy_time, traffic};
 pub use manager::{PowerManager, power_manager};
 pub use meters::{Meters, Reading};
+pub use radio::{Radio, radios};
 
 /// Mount point of sysfs.
 pub const SYS: &str = "/sys";

@@ -49,10 +49,21 @@ pub(crate) fn load(modules: &[String]) -> Vec<String> {
 fn load_one(path: &str) -> Result<(), String> {
     let file = File::open(path).map_err(|e| format!("module {path}: {e}"))?;
     let flags = if path.ends_with(".ko") { 0 } else { COMPRESSED };
-    match rustix::system::finit_module(file, c"", flags) {
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let parameters = std::ffi::CString::new(parameters(path, &line)).map_err(|e| e.to_string())?;
+    match rustix::system::finit_module(file, &parameters, flags) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
         Err(e) => Err(format!("module {path}: {e}")),
     }
+}
+
+/// The parameters of a module on the kernel's command line, as `MODULE.NAME=VALUE`; the kernel itself applies only those of
+/// built-in modules.
+fn parameters(path: &str, line: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let module = file.split(".ko").next().unwrap_or_default().replace('-', "_");
+    let own = line.split_whitespace().filter_map(|word| word.strip_prefix(&module)?.strip_prefix('.'));
+    own.collect::<Vec<_>>().join(" ")
 }
 
 /// Does the rest of the setup: makes /tmp writable for all users, starts the loopback interface, and enables
@@ -92,4 +103,14 @@ fn controllers() -> Result<(), String> {
 /// The kernel's release, `7.3.4+deb13-cloud-amd64`.
 pub(crate) fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn parameters_of_a_module_are_words_of_the_command_line() {
+        let line = "quiet i2c_stub.chip_addr=0x0b other.x=1 i2c_stub.force=1\n";
+        assert_eq!(super::parameters("/vm/modules/i2c-stub.ko.xz", line), "chip_addr=0x0b force=1");
+        assert_eq!(super::parameters("/vm/modules/i2c.ko", line), "");
+    }
 }
