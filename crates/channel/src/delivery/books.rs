@@ -357,3 +357,28 @@ pub(super) fn mark_due(source: &mut Source, now: Instant) -> Option<Instant> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::Fates;
+
+    /// The reports while a reader takes each event as it arrives.
+    fn reports(events: u64, window: u64) -> u64 {
+        let (mut entry, mut reports) = (Entry::default(), 0);
+        for event in 1..=events {
+            entry.arrived = event;
+            entry.fates = Fates { delivered: event, ..Fates::default() };
+            if owes_report(&entry, Some(window)) {
+                entry.told = event;
+                reports += 1;
+            }
+        }
+        reports
+    }
+
+    #[test]
+    fn a_reader_that_keeps_up_reports_several_events_of_a_large_window_together() {
+        assert_eq!([1, 8, 31, 32, 64, 4096].map(|window| reports(120, window)), [120, 120, 120, 60, 30, 30]);
+    }
+}
