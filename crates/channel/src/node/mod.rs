@@ -80,7 +80,7 @@ impl Node {
         self.exit.out.frame(frame)
     }
 
-    /// The memory of a long frame: whoever sends it may keep a clone instead of a copy of the bytes. `None`: the frame is
+    /// The memory of a long frame: the engine may keep a clone instead of a copy of the bytes. `None`: the frame is
     /// short. Valid as long as [`Node::frame`] is.
     pub fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
         self.exit.out.memory(frame)
