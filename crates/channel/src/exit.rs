@@ -1,10 +1,12 @@
 //! Collects the outputs of a node's parts, its counters, and the time of the next call.
 
+use std::sync::Arc;
+
 use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
 use crate::bundles::Bundles;
-use crate::output::{Destination, Outputs};
+use crate::output::{Destination, LONG, Outputs};
 use crate::wire::{self, Kind, Writer};
 use crate::{Action, Incarnation, Lane, NodeCounts, Notice};
 
@@ -47,6 +49,27 @@ impl Exit {
     pub(crate) fn send_written(&mut self, to: Destination, lane: Lane, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         self.counts.frames_out += 1;
         self.out.send(to, lane, write)
+    }
+
+    /// Like [`Exit::send_written`], for a frame with a payload of `bytes` bytes.
+    pub(crate) fn send_sized(
+        &mut self,
+        to: Destination,
+        lane: Lane,
+        bytes: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> usize {
+        if bytes < LONG {
+            return self.send_written(to, lane, write);
+        }
+        let frame = self.out.written(write);
+        self.send_long(to, lane, frame)
+    }
+
+    /// Sends a frame in memory of its own; returns its length.
+    pub(crate) fn send_long(&mut self, to: Destination, lane: Lane, frame: Arc<Vec<u8>>) -> usize {
+        self.counts.frames_out += 1;
+        self.out.send_long(to, lane, frame)
     }
 
     pub(crate) fn notice(&mut self, notice: Notice) {

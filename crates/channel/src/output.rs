@@ -51,9 +51,14 @@ impl Destination {
 
 /// The position of a frame's bytes; see [`crate::Node::frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
-    from: usize,
-    end: usize,
+pub struct Frame(Place);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the memory of all short frames.
+    Among { from: usize, end: usize },
+    /// In memory of its own: the number of the long frame.
+    Own(usize),
 }
 
 /// One action for the caller to carry out; see [`crate::Node::poll`].
@@ -72,15 +77,22 @@ pub enum Output {
     Notice(Notice),
 }
 
-/// The memory of frames that is kept for later frames, in bytes.
+/// The memory of frames that is kept for later frames, in bytes: of all short frames, and again of all long ones.
 const KEPT_BYTES: usize = 256 << 10;
+/// A frame of this number of bytes is long: an engine can take its memory, which is cheaper than a copy.
+pub(crate) const LONG: usize = 4 << 10;
 
 /// Outputs that [`crate::Node::poll`] has not returned yet. Their memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     queue: VecDeque<Output>,
-    /// The bytes of all frames, one behind the other; cleared when all outputs have been polled.
+    /// The bytes of all short frames, one behind the other; cleared when all outputs have been polled.
     frames: Vec<u8>,
+    /// The long frames; emptied when all outputs have been polled.
+    long: Vec<Arc<Vec<u8>>>,
+    /// Empty memory for later long frames, which nobody else has, and its bytes.
+    spare: Vec<Arc<Vec<u8>>>,
+    spare_bytes: usize,
 }
 
 impl Outputs {
@@ -89,8 +101,34 @@ impl Outputs {
         let from = self.frames.len();
         write(&mut self.frames);
         let end = self.frames.len();
-        self.queue.push_back(Output::Send(to, lane, Frame { from, end }));
+        self.queue.push_back(Output::Send(to, lane, Frame(Place::Among { from, end })));
         end - from
+    }
+
+    /// Like [`Outputs::send`], for a frame in memory of its own.
+    pub(crate) fn send_long(&mut self, to: Destination, lane: Lane, frame: Arc<Vec<u8>>) -> usize {
+        let length = frame.len();
+        self.queue.push_back(Output::Send(to, lane, Frame(Place::Own(self.long.len()))));
+        self.long.push(frame);
+        length
+    }
+
+    /// A long frame that `write` appends to empty memory; earlier memory is used again.
+    pub(crate) fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Arc<Vec<u8>> {
+        let mut frame = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= frame.capacity();
+        write(Arc::make_mut(&mut frame));
+        frame
+    }
+
+    /// Keeps a frame's memory, if nobody else has it.
+    fn give_back(&mut self, mut frame: Arc<Vec<u8>>) {
+        let Some(bytes) = Arc::get_mut(&mut frame) else { return };
+        if self.spare_bytes + bytes.capacity() <= KEPT_BYTES {
+            bytes.clear();
+            self.spare_bytes += bytes.capacity();
+            self.spare.push(frame);
+        }
     }
 
     pub(crate) fn listen(&mut self, channel: &ChannelId) {
@@ -119,12 +157,26 @@ impl Outputs {
         if next.is_none() {
             self.frames.clear();
             self.frames.shrink_to(KEPT_BYTES);
+            while let Some(frame) = self.long.pop() {
+                self.give_back(frame);
+            }
         }
         next
     }
 
     pub(crate) fn frame(&self, frame: Frame) -> &[u8] {
-        &self.frames[frame.from..frame.end]
+        match frame.0 {
+            Place::Among { from, end } => &self.frames[from..end],
+            Place::Own(number) => &self.long[number],
+        }
+    }
+
+    /// The memory of a long frame.
+    pub(crate) fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
+        match frame.0 {
+            Place::Among { .. } => None,
+            Place::Own(number) => Some(&self.long[number]),
+        }
     }
 }
 
@@ -153,11 +205,37 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_long_frames_is_used_again_unless_somebody_has_it() {
+        let (mut outputs, mut taken) = (Outputs::default(), Vec::new());
+        let mut round = |takes: bool| {
+            let frame = outputs.written(|frame| frame.extend([7; 2 * LONG]));
+            let at = frame.as_ptr();
+            outputs.send_long(Destination::Everyone, Lane::Data, frame);
+            let Some(Output::Send(.., frame)) = outputs.poll() else { panic!("a frame") };
+            let memory = outputs.memory(frame).expect("a long frame");
+            assert_eq!(outputs.frame(frame), &[7; 2 * LONG]);
+            taken.extend(takes.then(|| memory.clone()));
+            assert_eq!(outputs.poll(), None);
+            at
+        };
+        let first = round(false);
+        assert_eq!([round(false), round(true)], [first; 2]);
+        assert_ne!(round(false), first);
+        assert_eq!(*taken[0], [7; 2 * LONG]);
+    }
+
+    #[test]
     fn memory_of_a_flood_is_given_back() {
         let mut outputs = Outputs::default();
         let send = |frames: &mut Vec<u8>| frames.extend([0; 64 << 10]);
         (0..100).for_each(|_| _ = outputs.send(Destination::Everyone, Lane::Control, send));
+        (0..100).for_each(|_| {
+            let frame = outputs.written(send);
+            outputs.send_long(Destination::Everyone, Lane::Data, frame);
+        });
         while outputs.poll().is_some() {}
         assert!(outputs.frames.capacity() <= KEPT_BYTES);
+        let spare = outputs.spare.iter().map(|frame| frame.capacity()).sum::<usize>();
+        assert!(outputs.long.is_empty() && spare == outputs.spare_bytes && spare <= KEPT_BYTES);
     }
 }

@@ -70,6 +70,11 @@ pub trait Engine: Send + Sync {
     /// Sends a frame of at most [`MAX_FRAME`] bytes; longer ones are dropped and counted.
     fn send(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]);
 
+    /// Like [`Engine::send`]; the engine may keep a clone of the memory instead of a copy of the bytes.
+    fn send_long(&self, to: DestinationRef<'_>, lane: Lane, frame: &Arc<Vec<u8>>) {
+        self.send(to, lane, frame);
+    }
+
     /// Requests frames for the channel.
     fn listen(&self, channel: &ChannelId);
 

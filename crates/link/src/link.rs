@@ -46,6 +46,8 @@ pub trait NodeOwner: Send + 'static {
     fn poll(&mut self, now: Instant) -> Option<Output>;
     /// Like [`Node::frame`].
     fn frame(&self, frame: Frame) -> &[u8];
+    /// Like [`Node::memory`].
+    fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>>;
     /// The time at which [`NodeOwner::wake`] has to be called.
     fn next_wakeup(&self) -> Option<Instant>;
     /// Does all work that is due.
@@ -63,6 +65,10 @@ impl NodeOwner for Node {
 
     fn frame(&self, frame: Frame) -> &[u8] {
         Node::frame(self, frame)
+    }
+
+    fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
+        Node::memory(self, frame)
     }
 
     fn next_wakeup(&self) -> Option<Instant> {

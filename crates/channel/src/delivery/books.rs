@@ -30,6 +30,9 @@ const AGAIN_AFTER: Nanos = Nanos::from_millis(300);
 /// Marks without an answer, from the third on each after twice the time of the one before; then the source sends no
 /// more until it has another event.
 const TRIES: u32 = 5;
+/// Events of a large window that are reported together, although no other event waits. A source with a smaller window,
+/// because an earlier event was larger, asks when it has to wait.
+const TOGETHER: u64 = 4;
 /// Sinks in one mark or report.
 const PORTION: usize = 1024;
 
@@ -329,12 +332,16 @@ enum Behind {
 }
 
 /// Whether a report is due without a mark: the last report was sent before all events had outcomes, or a waiting source
-/// needs to know about room.
+/// needs to know about room. Each report is a frame and wakes the source's host, so a reader that keeps up with a source
+/// does not cause one for each event.
 pub(super) fn owes_report(entry: &Entry, window: Option<u64>) -> bool {
     let consumed = entry.fates.sum().saturating_sub(entry.told);
     match window {
         None => entry.owes && entry.is_settled(),
-        Some(window) => consumed > 0 && (entry.is_settled() || consumed >= (window / 4).max(1)),
+        Some(window) => {
+            let due = if entry.is_settled() { (window / 16).min(TOGETHER) } else { window / 4 };
+            consumed >= due.max(1)
+        }
     }
 }
 
@@ -348,5 +355,30 @@ pub(super) fn mark_due(source: &mut Source, now: Instant) -> Option<Instant> {
             source.mark_due = Some(now + MARK_AFTER);
             source.mark_due
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counts::Fates;
+
+    /// The reports while a reader takes each event as it arrives.
+    fn reports(events: u64, window: u64) -> u64 {
+        let (mut entry, mut reports) = (Entry::default(), 0);
+        for event in 1..=events {
+            entry.arrived = event;
+            entry.fates = Fates { delivered: event, ..Fates::default() };
+            if owes_report(&entry, Some(window)) {
+                entry.told = event;
+                reports += 1;
+            }
+        }
+        reports
+    }
+
+    #[test]
+    fn a_reader_that_keeps_up_reports_several_events_of_a_large_window_together() {
+        assert_eq!([1, 8, 31, 32, 64, 4096].map(|window| reports(120, window)), [120, 120, 120, 60, 30, 30]);
     }
 }

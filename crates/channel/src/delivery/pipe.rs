@@ -34,7 +34,7 @@ pub(crate) struct Piece {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a> {
     /// A whole frame.
-    Frame(&'a [u8]),
+    Frame(&'a Arc<Vec<u8>>),
     /// A fragment of a frame.
     Part(Fragment<'a>),
     /// The frame of a withdrawn event: its deadline has passed.

@@ -12,7 +12,7 @@ use super::{Delivery, books};
 use crate::Pressure;
 use crate::exit::Exit;
 use crate::output::Destination;
-use crate::wire::Kind;
+use crate::wire::{Kind, begin};
 
 impl Delivery {
     /// Sends waiting frames to all hosts that have room.
@@ -106,16 +106,15 @@ impl Way {
         while let Some(next) = self.pipe.next(now, |bytes| self.flow.has_room(bytes)) {
             let to = Destination::Host(host.clone());
             let bytes = match next {
-                Next::Frame(frame) => {
-                    exit.send_raw(to, self.lane, frame);
-                    frame.len()
-                }
+                Next::Frame(frame) => exit.send_long(to, self.lane, frame.clone()),
                 Next::Late(frame) => {
                     exit.send_raw(to, self.lane, &frame);
                     frame.len()
                 }
                 Next::Part(part) => {
-                    exit.send(to, self.lane, Kind::Fragment, |writer| part.write(writer));
+                    let incarnation = exit.incarnation();
+                    let write = |frame: &mut Vec<u8>| part.write(&mut begin(frame, Kind::Fragment, incarnation));
+                    exit.send_sized(to, self.lane, part.bytes.len(), write);
                     part.bytes.len()
                 }
             };

@@ -149,12 +149,13 @@ impl Step<'_> {
         if whole {
             let to = Destination::Channel(self.channel.id.clone());
             let write = |frame: &mut Vec<u8>| _ = header.write(frame, incarnation, ALL, attributes, payload);
-            bytes = self.exit.send_written(to, lane, write);
+            bytes = self.exit.send_sized(to, lane, payload.len(), write);
         } else {
             each(&self.channel.roster, chosen, copies, sinks, payload, |span, sinks, payload| {
                 let list = Some((span.incarnation, sinks.iter()));
                 let write = |frame: &mut Vec<u8>| _ = header.write(frame, incarnation, list, attributes, payload);
-                bytes = self.exit.send_written(Destination::Host(span.host.clone()), lane, write);
+                let to = Destination::Host(span.host.clone());
+                bytes = self.exit.send_sized(to, lane, payload.len(), write);
             });
         }
         if lane != Lane::Control && (header.left_ns.is_some() || self.channel.blocks()) {
@@ -192,16 +193,17 @@ impl Step<'_> {
             waiting += 1;
         };
         if whole {
-            let mut frame = Vec::with_capacity(payload.len() + 1024);
-            let head = header.write(&mut frame, incarnation, ALL, attributes, payload);
-            let frame = Arc::new(frame);
+            let mut head = 0;
+            let write = |frame: &mut Vec<u8>| head = header.write(frame, incarnation, ALL, attributes, payload);
+            let frame = self.exit.out.written(write);
             let spans = roster.spans.iter().filter(|span| !span.local);
             spans.for_each(|span| push(&span.host, frame.clone(), head));
         } else {
             each(roster, chosen, copies, sinks, payload, |span, sinks, payload| {
-                let (list, mut frame) = ((span.incarnation, sinks.iter()), Vec::with_capacity(payload.len() + 1024));
-                let head = header.write(&mut frame, incarnation, Some(list), attributes, payload);
-                push(&span.host, Arc::new(frame), head);
+                let (list, mut head) = (Some((span.incarnation, sinks.iter())), 0);
+                let write = |frame: &mut Vec<u8>| head = header.write(frame, incarnation, list, attributes, payload);
+                let frame = self.exit.out.written(write);
+                push(&span.host, frame, head);
             });
         }
         let source = sources.get_mut(&header.source);

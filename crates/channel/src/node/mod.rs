@@ -80,6 +80,12 @@ impl Node {
         self.exit.out.frame(frame)
     }
 
+    /// The memory of a long frame: the engine may keep a clone instead of a copy of the bytes. `None`: the frame is
+    /// short. Valid as long as [`Node::frame`] is.
+    pub fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
+        self.exit.out.memory(frame)
+    }
+
     /// The network reports that a host is present.
     pub fn appeared(&mut self, host: &Name, now: Instant) {
         if self.members.appeared(host, now, &mut self.exit) {

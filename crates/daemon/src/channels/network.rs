@@ -270,6 +270,10 @@ impl NodeOwner for ManagedNode {
         self.member.frame(frame)
     }
 
+    fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
+        self.member.memory(frame)
+    }
+
     fn next_wakeup(&self) -> Option<Instant> {
         self.member.next_wakeup()
     }

@@ -5,6 +5,7 @@
 //! with a source and a sink, and leaves with it. The application is not involved.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use qfabric_channel::{
     Config, Event, EventType, Frame, Key, Node, Notice, Output as NodeOutput, SinkId, SinkSpec, SourceId, SourceSpec,
@@ -172,6 +173,11 @@ impl Member {
     /// As [`Node::frame`].
     pub fn frame(&self, frame: Frame) -> &[u8] {
         self.node.frame(frame)
+    }
+
+    /// As [`Node::memory`].
+    pub fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
+        self.node.memory(frame)
     }
 
     /// Adds a controller and informs it of the present members of groups. Returns its number.

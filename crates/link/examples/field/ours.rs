@@ -191,6 +191,10 @@ impl NodeOwner for Echo {
         self.node.frame(frame)
     }
 
+    fn memory(&self, frame: Frame) -> Option<&Arc<Vec<u8>>> {
+        self.node.memory(frame)
+    }
+
     fn next_wakeup(&self) -> Option<Instant> {
         self.node.next_wakeup()
     }

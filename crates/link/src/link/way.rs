@@ -118,9 +118,11 @@ impl Doing<'_> {
     fn run(self, owner: &mut impl NodeOwner, now: Instant) {
         while let Some(output) = owner.poll(now) {
             match output {
-                Output::Send(to, lane, frame) => {
-                    self.engine.into_iter().for_each(|engine| engine.send(to.as_ref(), lane, owner.frame(frame)));
-                }
+                Output::Send(to, lane, frame) => match (self.engine, owner.memory(frame)) {
+                    (Some(engine), Some(long)) => engine.send_long(to.as_ref(), lane, long),
+                    (Some(engine), None) => engine.send(to.as_ref(), lane, owner.frame(frame)),
+                    (None, _) => {}
+                },
                 Output::Listen(channel) => {
                     self.engine.into_iter().for_each(|engine| engine.listen(&channel));
                     self.wanted.insert(channel);

@@ -18,9 +18,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
+use bytes::Bytes;
 use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
+use zenoh::bytes::ZBytes;
 use zenoh::handlers::Callback;
 use zenoh::key_expr::KeyExpr;
 use zenoh::liveliness::LivelinessToken;
@@ -56,6 +58,15 @@ pub(crate) struct Zenoh {
     ways: Lock<HashMap<String, KeyExpr<'static>>, { rank::DECLARED }>,
     standing: OnceLock<Standing>,
     counters: Counters,
+}
+
+/// The memory of a frame, which Zenoh reads instead of a copy.
+struct Long(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Long {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// The declarations that last as long as the engine is open.
@@ -164,6 +175,14 @@ impl Zenoh {
         }
     }
 
+    fn put(&self, to: DestinationRef<'_>, lane: Lane, length: usize, frame: impl FnOnce() -> ZBytes) {
+        let key = || self.keys.to(to, self.host.as_str());
+        if length > MAX_FRAME || !self.publishers.put(&self.session, to, lane, key, frame()) {
+            return self.counters.count_dropped();
+        }
+        self.counters.count_sent(lane);
+    }
+
     fn keep_way(&self, key: &str) {
         let mut ways = self.ways.lock();
         if ways.contains_key(key) || ways.len() >= MAX_WAYS {
@@ -210,11 +229,11 @@ impl Zenoh {
 
 impl Engine for Zenoh {
     fn send(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]) {
-        let key = || self.keys.to(to, self.host.as_str());
-        if frame.len() > MAX_FRAME || !self.publishers.put(&self.session, to, lane, key, frame) {
-            return self.counters.count_dropped();
-        }
-        self.counters.count_sent(lane);
+        self.put(to, lane, frame.len(), || frame.into());
+    }
+
+    fn send_long(&self, to: DestinationRef<'_>, lane: Lane, frame: &Arc<Vec<u8>>) {
+        self.put(to, lane, frame.len(), || Bytes::from_owner(Long(Arc::clone(frame))).into());
     }
 
     fn listen(&self, channel: &ChannelId) {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use qfabric_channel::{DestinationRef, Lane};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::channel::{ChannelId, Name};
+use zenoh::bytes::ZBytes;
 use zenoh::pubsub::Publisher;
 use zenoh::qos::{CongestionControl, Priority};
 use zenoh::sample::Locality;
@@ -33,11 +34,12 @@ impl Publishers {
         to: DestinationRef<'_>,
         lane: Lane,
         key: impl FnOnce() -> String,
-        frame: &[u8],
+        frame: ZBytes,
     ) -> bool {
-        self.existing(to, lane, frame).unwrap_or_else(|| match publisher(session, key(), lane) {
+        let mut frame = Some(frame);
+        self.existing(to, lane, &mut frame).unwrap_or_else(|| match publisher(session, key(), lane) {
             Ok(publisher) => {
-                let done = publisher.put(frame).wait().is_ok();
+                let done = put(&publisher, &mut frame);
                 self.keep(to, lane, publisher);
                 done
             }
@@ -45,8 +47,9 @@ impl Publishers {
         })
     }
 
-    fn existing(&self, to: DestinationRef<'_>, lane: Lane, frame: &[u8]) -> Option<bool> {
-        let put = |each: &Each| each[lane as usize].as_ref().map(|publisher| publisher.put(frame).wait().is_ok());
+    /// `None`: there is no publisher yet, and the frame stays.
+    fn existing(&self, to: DestinationRef<'_>, lane: Lane, frame: &mut Option<ZBytes>) -> Option<bool> {
+        let mut put = |each: &Each| each[lane as usize].as_ref().map(|publisher| put(publisher, frame));
         match to {
             DestinationRef::Everyone => put(&self.everyone.lock()),
             DestinationRef::Host(host) => put(self.hosts.lock().get(host)?),
@@ -82,6 +85,10 @@ impl Publishers {
         let pair = self.channels.lock().remove(channel);
         drop(pair);
     }
+}
+
+fn put(publisher: &Publisher<'static>, frame: &mut Option<ZBytes>) -> bool {
+    frame.take().is_some_and(|frame| publisher.put(frame).wait().is_ok())
 }
 
 fn publisher(session: &Session, key: String, lane: Lane) -> zenoh::Result<Publisher<'static>> {
