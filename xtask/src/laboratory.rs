@@ -40,6 +40,17 @@ pub(crate) fn build(sh: &Shell) -> Result<PathBuf> {
     Ok(built)
 }
 
+/// The same; on a machine that has no standard library for WebAssembly and cannot get it, prints what is missing.
+pub(crate) fn build_if_possible(sh: &Shell) -> Result<Option<PathBuf>> {
+    match add_target(sh) {
+        Ok(()) => build(sh).map(Some),
+        Err(why) => {
+            println!("left out: {why:#}");
+            Ok(None)
+        }
+    }
+}
+
 /// Installs the standard library for WebAssembly, if it is missing.
 fn add_target(sh: &Shell) -> Result<()> {
     let library = cmd!(sh, "rustc --print target-libdir --target {TARGET}").quiet().read().context("rustc")?;
@@ -53,9 +64,10 @@ fn add_target(sh: &Shell) -> Result<()> {
     cmd!(sh, "rustup target add {TARGET}").run().context(missing)
 }
 
-/// Places the laboratory into a folder of a web site, where it checks and simulates without a daemon.
+/// Places the laboratory into a folder of a web site, where it checks and simulates without a daemon, if its module can
+/// be built here.
 pub(crate) fn place(sh: &Shell, folder: &Path) -> Result<()> {
-    let module = build(sh)?;
+    let Some(module) = build_if_possible(sh)? else { return Ok(()) };
     sh.create_dir(folder)?;
     for (file, name) in FILES {
         sh.copy_file(Path::new(PAGE).join(file), folder.join(name))?;

@@ -240,11 +240,11 @@ fn a_report_without_a_period_has_the_bandwidth_of_the_whole_program_and_no_jobs(
         assert!(row[key].is_null(), "{key}: {row}");
     }
     assert_eq!(row["jobs"], 0);
-    // A program cannot use more than it has reserved, however long it waits for the CPU.
+    // A reservation follows the use from nothing, and while CPUs idle the program uses more than it has reserved.
     let reserved = row["mean_bandwidth"].as_f64().unwrap();
     let used = answer.err.split_once("on average, ").and_then(|(_, rest)| rest.split_once(" CPU used")).unwrap().0;
     let used: f64 = used.parse().unwrap();
-    assert!(used > 0.0 && reserved >= used / 2.0, "{used} CPU used, {row}");
+    assert!(used > 0.0 && reserved >= used / 4.0, "{used} CPU used, {row}");
 }
 
 #[test]
