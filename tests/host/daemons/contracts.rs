@@ -1,7 +1,7 @@
 //! Joint contracts between hosts: granted, refused, partly satisfied, upgraded, and nothing left of them after each kind
 //! of crash.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -221,15 +221,28 @@ pub(crate) fn begin(host: &Host, request: &Value) -> UnixStream {
     socket
 }
 
+/// Begins the request until a look finds the part of `holder` held. A hold lasts for seconds, so a look may come too late;
+/// then the request is made again.
+fn hold(asking: &Host, request: &Value, holder: &Host) -> UnixStream {
+    let mut socket = begin(asking, request);
+    socket.set_nonblocking(true).unwrap();
+    eventually("the host holds its part", || {
+        if socket.read(&mut [0]).is_ok() {
+            socket = begin(asking, request);
+            socket.set_nonblocking(true).unwrap();
+        }
+        parts(holder).first().is_some_and(|part| part["in_force"] == json!(false))
+    });
+    socket
+}
+
 #[test]
 fn a_hold_ends_when_a_host_is_killed_before_the_commitment() {
     let Some(mut partners) = Partners::new(3) else { return };
     let all = json!({"parts": [part(0, 0.3, 0.3), part(1, 0.3, 0.3), part(2, 0.3, 0.3)]});
-    let is_held = |host: &Host| parts(host).first().is_some_and(|part| part["in_force"] == json!(false));
     // The third host does not answer, so nothing is committed.
     partners.0[2].signal("STOP");
-    let request = begin(&partners.0[0], &all);
-    eventually("the second host holds its part", || is_held(&partners.0[1]));
+    let request = hold(&partners.0[0], &all, &partners.0[1]);
     partners.0.kill(0);
     eventually("its hold is over", || partners.is_free(&[1]));
     drop(request);
@@ -238,11 +251,10 @@ fn a_hold_ends_when_a_host_is_killed_before_the_commitment() {
     partners.meet(3);
 
     partners.0[2].signal("STOP");
-    let request = begin(&partners.0[0], &all);
-    eventually("the second host holds its part", || is_held(&partners.0[1]));
+    let request = hold(&partners.0[0], &all, &partners.0[1]);
     partners.0.kill(1);
     partners.0[2].signal("CONT");
-    eventually("it is refused", || partners.0[0].metric("qfabric_contracts_refused_total") == 1.0);
+    eventually("it is refused", || partners.0[0].metric("qfabric_contracts_refused_total") >= 1.0);
     eventually("no host holds anything", || partners.is_free(&[0, 2]));
     drop(request);
 }
