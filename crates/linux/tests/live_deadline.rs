@@ -336,11 +336,12 @@ fn soon(mechanism: &mut Deadline, setting: Setting) -> bool {
     false
 }
 
-/// Whether the thread runs at all within 3 s.
-fn runs(worker: &Worker) -> bool {
+/// Whether the thread runs at all within 3 s, in which a stale throttled mark is cleared.
+fn runs(mechanism: &mut Deadline, worker: &Worker) -> bool {
     let used = worker.used();
     (0..300).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
+        mechanism.advance(qfabric_linux::clock::now());
         worker.used() > used
     })
 }
@@ -358,7 +359,7 @@ fn a_throttled_thread_that_leaves_and_comes_back_runs() {
         put_back(&mut mechanism, worker.thread);
         std::thread::sleep(Duration::from_millis(2 * turn));
         if soon(&mut mechanism, setting(worker.thread, 5_000, 10_000)) {
-            assert!(runs(&worker), "turn {turn}");
+            assert!(runs(&mut mechanism, &worker), "turn {turn}");
             put_back(&mut mechanism, worker.thread);
             came_back += 1;
         }
@@ -387,7 +388,7 @@ fn a_stale_throttle_mark_is_cleared_when_a_thread_is_reserved() {
             std::thread::sleep(Duration::from_millis(5));
             assert_eq!(mechanism.advance(qfabric_linux::clock::now()), []);
         }
-        assert!(runs(&worker), "turn {turn}");
+        assert!(runs(&mut mechanism, &worker), "turn {turn}");
     }
 }
 
@@ -429,7 +430,7 @@ fn a_stuck_thread_is_found_and_runs_again() {
         !mechanism.tend().is_empty()
     });
     assert!(rescued, "not found as stuck");
-    assert!(runs(&worker));
+    assert!(runs(&mut mechanism, &worker));
 }
 
 /// True if `worker` has a stale mark now: it got no CPU time during ten periods of its new reservation.
