@@ -12,7 +12,7 @@ use crate::{clock, sched_attr, threads};
 
 /// A weightless thread that overran its budget has a deadline in the far future: each 1,024 ns of its debt moved it by
 /// one weightless period, 1.1 s. Two such periods may be the rest of a former stay that the kernel still knows.
-const WEIGHTLESS: Nanos = Nanos::from_millis(2_200);
+pub(super) const WEIGHTLESS: Nanos = Nanos::from_millis(2_200);
 
 /// Periods by which ordinary overruns, of at most some ticks, move a deadline.
 const PERIODS: u64 = 4;

@@ -29,7 +29,7 @@ const BETWEEN_LOOKS: u64 = 236;
 const REFILL: u64 = 1_100_000_000;
 /// Longest rest of a thread whose account is visible. An overrun seldom moves the deadline, because the thread must
 /// still be weightless at its next refill. If it did, [`enter`](super::enter) finds the deadline far away and refuses.
-const LONGEST_REST: Nanos = Nanos::new(2 * REFILL);
+const LONGEST_REST: Nanos = account::WEIGHTLESS;
 /// Longest wait for a refill. A refill comes within one or two periods; a thread that never ran gets none.
 const PATIENCE: Nanos = Nanos::from_millis(2_000);
 /// Longest period whose triple is within the kernel's limit of 4.19 s.
