@@ -5,7 +5,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use qfabric_host::Limits;
+use qfabric_host::{CONTROL_BUDGET, CONTROL_PERIOD, Limits};
 use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{HostLimits, HostMemoryLimits, InvalidLimit};
 use qfabric_types::text::is_plain;
@@ -244,8 +244,8 @@ impl Default for Control {
     fn default() -> Self {
         Control {
             // EDF runs the control thread before applications whose deadlines are farther away than this period.
-            budget: Nanos::from_micros(100),
-            period: Nanos::from_millis(2),
+            budget: CONTROL_BUDGET,
+            period: CONTROL_PERIOD,
             lock_memory: true,
             jobs_per_look: 64,
             lease_grace: Nanos::from_millis(500),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::doctor::{self, State};
 use qfabric_linux::hrtick;
-use qfabric_types::{Nanos, Share};
+use qfabric_types::{Nanos, Reservation, Share};
 
 use crate::Options;
 use crate::calibrate::{self, Calibration};
@@ -240,8 +240,9 @@ impl<'a> Bench<'a> {
     fn daemon(&self, server_period: Nanos) -> Result<Embedded> {
         let mut config = Config::default();
         config.limits.capacity = Some(self.room);
+        let share = config.control_reservation()?.map_or(Share::ZERO, Reservation::share);
         config.control.period = config.control.period.min(Nanos::new(server_period.get() / 2));
-        config.control.budget = Nanos::new(config.control.period.get() / 20);
+        config.control.budget = share.budget_in(config.control.period);
         Embedded::start(config).context("cannot start the embedded daemon")
     }
 

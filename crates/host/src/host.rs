@@ -35,6 +35,11 @@ use crate::{HostConfig, HostEvent, Input, Output, problem, utility};
 /// Smaller changes of wants and smaller increases are not worth a setting: a two-thousandth of a CPU, 20 µs in 10
 /// ms. This is far below the spread of predictors and above the noise of a constant job.
 pub(crate) const HYSTERESIS: Share = Share::from_ppm(500);
+/// Default budget of the thread that carries out the host's decisions, in each [`CONTROL_PERIOD`]; it reclaims.
+pub const CONTROL_BUDGET: Nanos = Nanos::from_micros(100);
+/// Default period of that thread.
+pub const CONTROL_PERIOD: Nanos = Nanos::from_millis(2);
+
 /// One host: the contracts of applications, and the reservation that every thread should have.
 pub struct Host {
     config: HostConfig,

@@ -19,7 +19,7 @@ mod thread;
 mod utility;
 mod words;
 
-pub use host::Host;
+pub use host::{CONTROL_BUDGET, CONTROL_PERIOD, Host};
 pub use qfabric_broker::Limits;
 pub use words::{HostConfig, HostEvent, Input, Outcome, Output};
 

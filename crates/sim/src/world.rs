@@ -67,11 +67,10 @@ pub struct Player {
     pub oracle: bool,
 }
 
-/// The thread of the daemon that decides, with a reservation of its own.
+/// The thread of the daemon that decides, with a reservation of its own that reclaims.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControlThread {
     pub reservation: Reservation,
-    pub reclaiming: Reclaiming,
     /// CPU time of one wake-up. What it decides takes effect at the end of this time.
     pub cost: Nanos,
 }
@@ -189,7 +188,7 @@ impl World {
 
     fn start_control(&mut self, control: ControlThread) -> (TaskId, Nanos) {
         let task = self.machine.spawn();
-        let admitted = self.machine.reserve(task, Some((control.reservation, control.reclaiming)));
+        let admitted = self.machine.reserve(task, Some((control.reservation, Reclaiming::Grub)));
         assert!(admitted.is_ok(), "the control thread needs room beside the players: {admitted:?}");
         (task, control.cost)
     }

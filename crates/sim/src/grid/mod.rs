@@ -14,7 +14,7 @@ mod goal;
 mod picture;
 mod report;
 
-use qfabric_host::Limits;
+use qfabric_host::{CONTROL_BUDGET, CONTROL_PERIOD, Limits};
 use qfabric_sched::{MachineConfig, Steal, WEIGHT};
 use qfabric_types::{Contract, Instant, JobSource, Nanos, PredictorSpec, Reclaiming, Reservation, Share};
 use serde::{Deserialize, Serialize};
@@ -34,9 +34,6 @@ const FAIR_SERVER: Share = Share::from_ppm(50_000);
 const CPUS: usize = 2;
 /// The tick at which a kernel with 250 Hz and without HRTICK_DL enforces budgets.
 const TICK: Nanos = Nanos::from_millis(4);
-/// The default reservation of the daemon's control thread.
-const CONTROL_BUDGET: Nanos = Nanos::from_micros(100);
-const CONTROL_PERIOD: Nanos = Nanos::from_millis(2);
 /// CPU time of one wake-up of the control thread. The live thread needs 150 µs per job, and the model wakes 2.6 times
 /// per job (docs/design/0021).
 const WAKE_UP: Nanos = Nanos::from_micros(60);
@@ -275,7 +272,7 @@ fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
 /// The daemon's control thread with its default reservation, which is part of the room as in the live demo.
 fn control_thread(policy: Policy) -> Option<ControlThread> {
     let reservation = Reservation::new(CONTROL_BUDGET, CONTROL_PERIOD).expect("a budget below its period");
-    let control = ControlThread { reservation, reclaiming: Reclaiming::Grub, cost: WAKE_UP };
+    let control = ControlThread { reservation, cost: WAKE_UP };
     matches!(policy, Policy::Feedback | Policy::GiveBack | Policy::Oracle).then_some(control)
 }
 
