@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{
-    Channel, Channels, SinkOptions, SourceOptions, Spec, Submission, Transcoder, Transcoders, transcoded,
+    Channel, Channels, Sink, SinkOptions, Source, SourceOptions, Spec, Submission, Transcoder, Transcoders, transcoded,
 };
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, Embedded, EngineName, Log, Scouting};
@@ -93,6 +93,14 @@ fn a_sink_on_another_host_knows_what_was_applied_and_gets_the_gray_image() {
     assert_eq!((gray.size(), gray.channels()), ((64, 64), 1));
 }
 
+/// A channel, which closes when it is dropped, and a source and a sink of it.
+fn video(channels: &Channels) -> (Channel, Source, Sink) {
+    let video = channels.create("video", &Spec::of("struct frame { int number; };")).unwrap();
+    let sink = video.sink(&SinkOptions::default()).unwrap();
+    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    (video, source, sink)
+}
+
 #[test]
 fn an_event_that_lacks_a_needed_transcoder_is_not_submitted_and_without_a_chain_it_is() {
     if !may_reserve() {
@@ -100,9 +108,7 @@ fn an_event_that_lacks_a_needed_transcoder_is_not_submitted_and_without_a_chain_
     }
     let (_lock, folder) = (live_lock(), tempfile::tempdir().unwrap());
     let (_service, channels) = host("alpha", folder.path(), "beta");
-    let video = channels.create("video", &Spec::of("struct frame { int number; };")).unwrap();
-    let mut sink = video.sink(&SinkOptions::default()).unwrap();
-    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let (_video, source, mut sink) = video(&channels);
     source.set_transcoders(Some(chain()));
     let text = Submission { payload: b"7777no image", ..Submission::default() };
     let refused = source.submit_and_wait(&text).unwrap_err().to_string();
@@ -133,9 +139,7 @@ fn transcoders_run_in_the_given_order_and_an_optional_one_that_fails_is_left_out
     }
     let (_lock, folder) = (live_lock(), tempfile::tempdir().unwrap());
     let (_service, channels) = host("alpha", folder.path(), "beta");
-    let video = channels.create("video", &Spec::of("struct frame { int number; };")).unwrap();
-    let mut sink = video.sink(&SinkOptions::default()).unwrap();
-    let source = video.source_subscribe(&SourceOptions::default()).unwrap();
+    let (_video, source, mut sink) = video(&channels);
     // The order is not that of the names, in which attributes are sorted on their way.
     let chain = Transcoders::behind(4).optional(Marks("b")).unwrap().optional(Marks("a")).unwrap();
     source.set_transcoders(Some(chain));
