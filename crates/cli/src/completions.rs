@@ -1,6 +1,7 @@
 //! `qfabric generate`: generates man pages and shell completions from the definition of the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::{CommandFactory, Subcommand};
 use clap_complete::Shell;
@@ -37,7 +38,7 @@ enum Command {
 
 pub(crate) fn run(args: Args) -> Outcome {
     match args.command {
-        Command::Man { folder } => clap_mangen::generate_to(Cli::command(), &folder).map_err(|error| {
+        Command::Man { folder } => write_pages(&folder).map_err(|error| {
             Failure::fault(format!("cannot write man pages into the folder {}: {error}", folder.display()))
         })?,
         Command::Completions { shell } => output::print(&completions(shell))?,
@@ -49,4 +50,10 @@ fn completions(shell: Shell) -> String {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "qfabric", &mut text);
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Creates the folder if it does not exist.
+fn write_pages(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Cli::command(), folder)
 }

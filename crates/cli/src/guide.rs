@@ -23,10 +23,10 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The blocks of a page whose first line begins with the mark.
-fn blocks<'p>(page: &'p str, mark: &str) -> Vec<&'p str> {
+/// The blocks of a page in this language; a comma may stand before further marks.
+fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
     let blocks = page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
-    blocks.filter(|(first, _)| *first == mark).map(|(_, text)| text).collect()
+    blocks.filter(|(first, _)| first.split(',').next() == Some(language)).map(|(_, text)| text).collect()
 }
 
 /// The simple commands of a text in shell, as words. Quotes, comments and continued lines are understood; here documents
@@ -110,5 +110,5 @@ fn simple_commands_are_taken_from_shell() {
     let text = "# a comment\nA=1 sudo qfabric run --fps 25 \\\n  -- mpv '> b' > out & qfabric ls; echo \"x # y\" | qfabric top # c\n";
     let own: Vec<String> = commands(text).iter().filter_map(|words| own(words)).map(|line| line.join("|")).collect();
     assert_eq!(own, ["qfabric|run|--fps|25|--|mpv|> b", "qfabric|ls", "qfabric|top"]);
-    assert_eq!(blocks("a\n```sh\nb\n```\n```toml\nc\n```\n", "sh"), ["b"]);
+    assert_eq!(blocks("a\n```sh\nb\n```\n```toml\nc\n```\n```sh,no-daemon\nd\n```\n", "sh"), ["b", "d"]);
 }
