@@ -47,6 +47,10 @@ const TESTS: [Need; 13] = [
     Need { package: "python3-venv", why: "tests of the Python bindings", is_met: has_venv },
 ];
 
+/// What some tests need, and not every distribution has: they are skipped without it.
+const BROWSER: Need =
+    Need { package: "chromium-headless-shell", why: "tests of the web page (300 MB)", is_met: has_browser };
+
 /// What only `make deb` needs.
 const PACKAGING: [Need; 2] = [
     Need { package: "dpkg-dev", why: "builds Debian packages", is_met: |sh| works(sh, "dpkg-buildpackage --version") },
@@ -55,7 +59,11 @@ const PACKAGING: [Need; 2] = [
 
 /// Installs the missing packages and prints them.
 pub(crate) fn run(sh: &Shell) -> Result<()> {
-    meet(sh, &DEMO.iter().chain(&TESTS).collect::<Vec<_>>())
+    meet(sh, &DEMO.iter().chain(&TESTS).collect::<Vec<_>>())?;
+    if let Err(error) = meet(sh, &[&BROWSER]) {
+        println!("left out: {error:#}");
+    }
+    Ok(())
 }
 
 /// The same, without the packages that the demo can do without: it is somebody's first minutes.
@@ -115,6 +123,12 @@ fn works(sh: &Shell, command: &str) -> bool {
 
 fn library(sh: &Shell, name: &str) -> bool {
     works(sh, &format!("pkg-config --exists {name}"))
+}
+
+/// Whether one of the browsers that the tests look for (crates/daemon/tests/web/browser.rs) is installed.
+fn has_browser(sh: &Shell) -> bool {
+    let programs = ["chromium-headless-shell", "chromium", "google-chrome", "chromium-browser"];
+    programs.iter().any(|program| works(sh, &format!("{program} --version")))
 }
 
 fn has_venv(sh: &Shell) -> bool {

@@ -14,7 +14,7 @@ use crate::Line;
 
 /// Longest time of a command, and of the wait for a daemon. It decides only whether a test hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A command beside others is repeated for so long: what it needs from them may not be there yet.
+/// A command that fails beside others is repeated for this time, because what it needs from them may not be there yet.
 const BESIDE: Duration = Duration::from_secs(20);
 /// The code of a shell whose command Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;

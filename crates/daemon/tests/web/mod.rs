@@ -1,8 +1,11 @@
 //! Tests of the web page against a real service: over TCP as a browser does, as several users, and in a browser.
 
+mod browser;
+mod laboratory;
+mod views;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 
 use qfabric_client::Client;
 use qfabric_daemon::{Config, Embedded};
@@ -259,33 +262,4 @@ fn the_laboratory_starts_and_stops_a_policy_with_the_rights_of_its_user() {
     assert_eq!(running(), "[]");
     assert_eq!(start(&page, &own, &"x".repeat(4 << 20)).0, 413);
     drop(client);
-}
-
-#[test]
-fn a_browser_shows_the_page_and_takes_hostile_names_for_text() {
-    if Command::new("chromium").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return skip("chromium is not installed");
-    }
-    let _lock = live_lock();
-    let (_service, client, page) = opened();
-    let _program = named(&client, HOSTILE);
-    let dom = browse(&format!("http://{}/#token={}", page.address, page.token));
-    for part in ["Live, four readings", "&lt;img src=x onerror=", "<title>Q-Fabric</title>", "aria-pressed=\"false\""] {
-        assert!(dom.contains(part), "{part} is not in\n{dom}");
-    }
-    for part in ["<img", "owned</title>", page.token.as_str()] {
-        assert!(!dom.contains(part), "{part} is in\n{dom}");
-    }
-    let without = browse(&format!("http://{}/", page.address));
-    assert!(without.contains("qfabric web --print-url"), "{without}");
-}
-
-/// The document that a browser shows for this address, as text.
-fn browse(url: &str) -> String {
-    let profile = tempfile::tempdir().unwrap();
-    let mut browser = Command::new("chromium");
-    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=2000"]);
-    browser.arg(format!("--user-data-dir={}", profile.path().display())).args(["--dump-dom", url]);
-    let output = browser.stderr(Stdio::null()).stdin(Stdio::null()).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }

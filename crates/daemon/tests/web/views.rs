@@ -1,0 +1,267 @@
+//! The page in a browser: every view, live values, a daemon that restarts, other users, hostile names, many
+//! applications.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use qfabric_client::channel::{Channel, Channels, Sink, SinkOptions, Source, SourceOptions, Spec};
+use qfabric_client::{Client, Session};
+use qfabric_linux::testing::{live_lock, may_reserve, skip};
+use serde_json::json;
+
+use super::browser::Browser;
+use super::*;
+
+/// A channel of this host with a source and a sink.
+pub(super) struct Talk {
+    _members: (Source, Sink, Channel),
+    _channels: Channels,
+}
+
+pub(super) fn talk(client: &Client, channel: &str) -> Talk {
+    let channels = Channels::connect(client).unwrap();
+    let opened = channels.create(channel, &Spec::of("struct frame { int number; int size; };")).unwrap();
+    let camera = SourceOptions { application: Some("camera".to_owned()), ..SourceOptions::default() };
+    let wall = SinkOptions { application: Some("wall".to_owned()), ..SinkOptions::default() };
+    let members = (opened.source_subscribe(&camera).unwrap(), opened.sink(&wall).unwrap());
+    Talk { _members: (members.0, members.1, opened), _channels: channels }
+}
+
+/// Does jobs under the contract `film` while `steps` run. Every fourth job takes longer than its period.
+fn beside_jobs(client: &Client, steps: impl FnOnce()) {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut session = Session::start(client, contract("film", 40)).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                work(&mut session, 3, 1);
+                work(&mut session, 1, 50);
+            }
+        });
+        let ends = Ends(&ended);
+        steps();
+        drop(ends);
+    });
+}
+
+/// Ends the jobs also if a step fails.
+struct Ends<'f>(&'f AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Browser {
+    /// Shows the page of a daemon and waits for its first values.
+    pub(super) fn show(&mut self, page: &Page) {
+        self.open(&format!("http://{}/#token={}", page.address, page.token));
+        self.shows("#state", "Live, four readings in a second");
+    }
+
+    /// Shows the charts of an application.
+    fn select(&mut self, name: &str) {
+        let button = format!("all('#applications button').find((button) => button.innerText === {})", json!(name));
+        self.until(&format!("{button} !== undefined && ({button}.id = 'chosen') !== ''"));
+        self.click("#chosen");
+        self.until("one('#chosen').ariaPressed === 'true' && !one('#detail').hidden");
+        self.value("one('#chosen').id = ''");
+    }
+}
+
+#[test]
+fn every_view_shows_what_the_daemon_knows() {
+    let Some(mut browser) = Browser::start().filter(|_| may_reserve()) else { return };
+    let _lock = live_lock();
+    let (service, client, page) = opened_with(with_channels());
+    let _talk = talk(&client, "film");
+    assert_eq!(call(service.socket(), "POST", "/v1/policies", STARTED).0, 201);
+    beside_jobs(&client, || {
+        browser.show(&page);
+        browser.select("film");
+        for (view, part) in [
+            ("#host", "alpha"),
+            ("#headline", "Mechanism deadline"),
+            ("#applications", "Applications under contract (1)"),
+            ("#h-detail", ": film"),
+            ("#detail-text", "class C, period 40 ms"),
+            ("#errors-text", "with a positive error"),
+            ("#promises", "Memory"),
+            ("#links", "Interfaces under packet scheduling: none"),
+            ("#hosts", "alpha (this host)"),
+            ("#channels", "film\talpha\talpha\t1\t1"),
+            ("#members", "film\talpha\twall"),
+            ("#members", "film\talpha\tcamera"),
+            ("#policies", "code.film"),
+            ("#policies", "app.rate_milli 12500 for alpha"),
+            ("#energy-text", "Power model "),
+            ("#events", "its contract came into force"),
+        ] {
+            browser.shows(view, part);
+        }
+        browser.until("/[1-9][0-9]* of [0-9]+ jobs missed/.test(one('#chart-misses').ariaLabel)");
+        browser.draws(4);
+        assert!(browser.text("#channels-off").is_empty());
+    });
+}
+
+#[test]
+fn the_page_follows_the_colours_of_the_system() {
+    let Some(mut browser) = Browser::start() else { return };
+    let _lock = live_lock();
+    let (_service, _client, page) = opened();
+    browser.show(&page);
+    let mut background = |scheme: &str| {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        browser.ask("Emulation.setEmulatedMedia", json!({"features": features}));
+        browser.value("getComputedStyle(document.body).backgroundColor")
+    };
+    assert_ne!(background("light"), background("dark"));
+}
+
+#[test]
+fn values_change_while_the_page_is_open_and_the_keyboard_reaches_them() {
+    let Some(mut browser) = Browser::start().filter(|_| may_reserve()) else { return };
+    let _lock = live_lock();
+    let (_service, client, page) = opened();
+    browser.show(&page);
+    browser.shows("#applications", "none; start one with qfabric run -- PROGRAM");
+    beside_jobs(&client, || {
+        browser.until("all('#applications tbody tr').length === 1");
+        browser.value("one('.skip').focus()");
+        let mut on_button = |browser: &mut Browser| {
+            browser.press("Tab");
+            browser.value("document.activeElement.matches('#applications button')") == true
+        };
+        assert!((0..9).any(|_| on_button(&mut browser)), "the Tab key does not reach the application");
+        browser.press("Enter");
+        browser.until("!one('#detail').hidden");
+        let jobs = "Number(one('#applications tbody tr').cells[9].innerText)";
+        let before = browser.value(jobs);
+        browser.until(&format!("{jobs} > {before}"));
+        assert_eq!(browser.value("document.activeElement.matches('#applications button')"), true, "the focus stays");
+    });
+    browser.shows("#detail-text", "This application has left.");
+    browser.shows("#events", "its contract ended");
+    browser.until("all('#applications tbody tr').length === 0");
+}
+
+/// Run by the next test: a service whose page has a fixed address.
+#[test]
+#[ignore = "a role"]
+fn a_daemon_with_a_page() {
+    let mut config = quiet();
+    config.web.listen = Some(given("LISTEN").parse().unwrap());
+    qfabric_daemon::run(config.in_directory(given("FOLDER"))).unwrap();
+}
+
+fn daemon_at(listen: &str, folder: &Path) -> (Process, Page) {
+    let variables = [("LISTEN", listen), ("FOLDER", folder.to_str().unwrap())];
+    let process = role("web::views::a_daemon_with_a_page", None, &variables);
+    let page = Page::at(&served(folder).web_page().unwrap().url);
+    assert_eq!(page.address, listen);
+    (process, page)
+}
+
+#[test]
+fn a_page_says_what_to_do_when_its_daemon_is_killed_and_started_again() {
+    let Some(mut browser) = Browser::start() else { return };
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (killed, page) = daemon_at(&free, folder.path());
+    browser.show(&page);
+    drop(killed);
+    browser.shows("#state", "The daemon does not answer; the page tries again");
+    let (_again, page) = daemon_at(&free, folder.path());
+    // A token is known until the daemon ends.
+    browser.shows("#state", "qfabric web");
+    assert_eq!(browser.value("one('#state').classList.contains('trouble')"), true);
+    browser.show(&page);
+}
+
+#[test]
+fn a_page_of_another_version_says_so_and_loads_the_new_one() {
+    let Some(mut browser) = Browser::start() else { return };
+    let _lock = live_lock();
+    let (_service, _client, page) = opened();
+    browser.show(&page);
+    browser.value(
+        "(window.old = true, window.get = Headers.prototype.get, Headers.prototype.get = \
+         function (name) { return name === 'qfabric-version' ? '9.9.9' : window.get.call(this, name); }, true)",
+    );
+    browser.shows("#banner", "The daemon has version 9.9.9 now, this page has version");
+    browser.until("window.old === undefined && document.readyState === 'complete'");
+    browser.shows("#state", "Live, four readings in a second");
+}
+
+#[test]
+fn a_user_sees_no_jobs_of_others_and_cannot_start_policies_on_their_channels() {
+    let Some(mut browser) = Browser::start().filter(|_| may_reserve()) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can be several users");
+    }
+    let _lock = live_lock();
+    let (service, client, page) = opened_with(with_channels());
+    let _talk = talk(&client, "film");
+    beside_jobs(&client, || {
+        browser.show(&page);
+        browser.select("film");
+        browser.shows("#errors-text", " jobs in the last");
+        browser.show(&page_of_nobody(&service));
+        browser.select("film");
+        browser.shows("#errors-text", "No jobs of your own applications");
+        browser.shows("#events", "none yet");
+    });
+    if !cfg!(laboratory) {
+        return;
+    }
+    browser.click("a[href='/laboratory.html']");
+    browser.shows("#verdict", "The compiler accepts the text");
+    browser.click("#start");
+    browser.shows("#live", "film");
+    browser.until("one('#back').disabled");
+    assert_eq!(call(service.socket(), "GET", "/v1/policies", "").1, "[]");
+}
+
+#[test]
+fn hostile_names_are_text_in_every_view() {
+    let Some(mut browser) = Browser::start() else { return };
+    let _lock = live_lock();
+    let (_service, client, page) = opened();
+    browser.open(&format!("http://{}/", page.address));
+    browser.shows("#state", "qfabric web --print-url");
+    let _program = named(&client, HOSTILE);
+    browser.show(&page);
+    assert_eq!(browser.value("location.href"), json!(format!("http://{}/", page.address)), "the token has gone");
+    browser.select(HOSTILE);
+    browser.shows("#h-detail", HOSTILE);
+    browser.shows("#events", HOSTILE);
+    let made = browser.value("[document.title, all('img').length, all('body script').length]");
+    assert_eq!(made, json!(["Q-Fabric", 0, 0]));
+}
+
+#[test]
+fn two_hundred_applications_are_shown_and_one_of_them_can_be_chosen() {
+    const MANY: usize = 200;
+    let Some(mut browser) = Browser::start() else { return };
+    let _lock = live_lock();
+    let mut config = quiet();
+    config.limits.max_applications_per_user = MANY;
+    let (_service, client, page) = opened_with(config);
+    let programs: Vec<_> = (0..MANY).map(|number| named(&client, &format!("film-{number}"))).collect();
+    browser.show(&page);
+    browser.shows("#applications caption", "Applications under contract (200)");
+    assert_eq!(browser.value("all('#applications tbody tr').length"), MANY);
+    browser.select("film-199");
+    browser.shows("#h-detail", ": film-199");
+    browser.select("film-3");
+    let frames = "new Promise((done) => { let count = 0; const begun = performance.now(); const next = (now) => \
+                  now - begun > 2000 ? done(count / 2) : requestAnimationFrame(next, count += 1); next(begun); })";
+    println!("{MANY} applications: {} frames per second", browser.value(frames));
+    client.release(client.status().unwrap().applications[0].id).unwrap();
+    browser.shows("#applications caption", "Applications under contract (199)");
+    drop(programs);
+}
