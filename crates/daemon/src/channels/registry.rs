@@ -42,6 +42,8 @@ pub(super) struct Lease {
     /// A message that arrives in parts.
     pub reassembler: Reassembler,
     pub habit: Habit,
+    /// Number of wake-ups whose packets may still be in the socket.
+    pub wakes: u8,
     /// Channels that the connection has created or opened, with one entry for each time.
     pub opened: Vec<ChannelId>,
     pub sources: BTreeSet<SourceId>,
@@ -82,6 +84,7 @@ impl Registry {
             duplex: None,
             reassembler: Reassembler::default(),
             habit: Habit::default(),
+            wakes: 0,
             opened: Vec::new(),
             sources: BTreeSet::new(),
             sinks: BTreeMap::new(),

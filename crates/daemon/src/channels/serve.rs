@@ -16,6 +16,7 @@ use qfabric_types::channel_wire::{
     SubmitRequest, VERSION,
 };
 use qfabric_types::message_ring::TakeOutcome;
+use rustix::event::epoll::EventFlags;
 
 use super::habit::Looks;
 use super::registry::{Lease, Registry};
@@ -30,6 +31,18 @@ pub(super) type Submitted = Result<qfabric_channel::Sent, (u64, String)>;
 const MESSAGES_PER_TURN: usize = 64;
 /// Largest number of their bytes: the network can take in this amount while its own thread is busy with a turn.
 const BYTES_PER_TURN: usize = 128 << 10;
+
+/// Number of wake-ups of a connection whose packets stay in its socket: an eighth of the packets that fit into it.
+const WAKES_KEPT: u8 = 32;
+/// Largest number of packets read from one connection per turn.
+const PACKETS_PER_TURN: usize = 256;
+
+/// The result of reading a packet from a connection's socket.
+enum PacketOutcome {
+    Read,
+    None,
+    Ended,
+}
 
 /// While a connection's messages are read, answers do not wake it; it is woken once at the end, also if a panic ends the
 /// turn.
@@ -85,22 +98,57 @@ impl Fabric {
         Some(problem.to_string())
     }
 
-    /// Reads a connection's socket: its hello, or a message that only wakes this thread. Then reads its messages.
-    pub(super) fn serve_lease(&self, id: LeaseId, buffer: &mut [u8], looks: Option<&mut Looks>) {
+    /// A connection has woken this service, sent its hello, or ended. Reads its messages.
+    ///
+    /// The packets that only wake this service stay in the socket for a while: reading each one would delay the message
+    /// that it announces. Each further packet is an event again.
+    pub(super) fn serve_lease(&self, id: LeaseId, event: EventFlags, buffer: &mut [u8], looks: Option<&mut Looks>) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
-        let uid = lease.peer.owner.uid;
         if lease.habit.woke(clock::now()) {
             self.move_to(lease, id);
         }
+        lease.wakes = lease.wakes.saturating_add(1);
+        let is_over = event.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR);
+        let stay = lease.duplex.is_some() && lease.wakes < WAKES_KEPT && !is_over;
+        drop(registry);
+        // The packets first: then the messages that they announce are there.
+        let is_over = !stay && !self.read_packets(id, buffer) || is_over;
+        self.read_messages(id, buffer, looks);
+        if is_over {
+            self.leave(id);
+        }
+    }
+
+    /// Reads the packets on a connection's socket. Returns false if the connection has ended.
+    fn read_packets(&self, id: LeaseId, buffer: &mut [u8]) -> bool {
+        for _ in 0..PACKETS_PER_TURN {
+            match self.read_packet(id, buffer) {
+                PacketOutcome::Read => {}
+                PacketOutcome::None => return true,
+                PacketOutcome::Ended => return false,
+            }
+        }
+        // The next packet is the reason to read the rest.
+        self.registry().leases.get_mut(&id).into_iter().for_each(|lease| lease.wakes = WAKES_KEPT);
+        true
+    }
+
+    fn read_packet(&self, id: LeaseId, buffer: &mut [u8]) -> PacketOutcome {
+        let mut registry = self.registry();
+        let Some(lease) = registry.leases.get_mut(&id) else { return PacketOutcome::Ended };
+        let uid = lease.peer.owner.uid;
         let got = match fds::recv_all_now(&*lease.socket, buffer) {
             Ok(got) if got.length > 0 || got.is_cut => got,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                lease.wakes = 0;
+                return PacketOutcome::None;
+            }
             over => {
-                self.leave(&lease.socket, id);
                 // This may start a thread, which takes longer than other threads should wait for the registry.
                 drop(registry);
-                return self.closer.close(uid, over);
+                self.closer.close(uid, over);
+                return PacketOutcome::Ended;
             }
         };
         // The message was longer than any valid one: its rest is lost, but the connection stays usable.
@@ -110,21 +158,23 @@ impl Fabric {
             _ if is_nudge(said) => {}
             _ => count(&self.totals.nonsense),
         }
-        let socket = lease.socket.clone();
         drop(registry);
         if !got.fds.is_empty() {
             self.closer.close(uid, got.fds);
             if self.closer.is_full(uid) {
-                return self.leave(&socket, id);
+                return PacketOutcome::Ended;
             }
         }
-        self.read_messages(id, buffer, looks);
+        PacketOutcome::Read
     }
 
     /// A connection has ended. The socket's thread removes everything that was opened under it, since that may take
     /// time.
-    fn leave(&self, socket: &Foreign, id: LeaseId) {
-        self.unwatch(socket);
+    fn leave(&self, id: LeaseId) {
+        let mut registry = self.registry();
+        let Some(lease) = registry.leases.get_mut(&id) else { return };
+        self.unwatch(&*lease.socket);
+        drop(registry);
         self.mailbox.over(id);
     }
 

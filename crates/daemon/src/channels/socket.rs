@@ -30,6 +30,8 @@ const LISTENER: u64 = u64::MAX;
 const LINES: u64 = u64::MAX - 1;
 /// Largest number of event sources handled per turn; the rest follow at once in the next turn.
 const SOURCES: usize = 64;
+/// Each packet on the socket of a connection is an event, also while earlier ones are unread; see [`Fabric::serve_lease`].
+const ARRIVALS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 /// Returns only events that have happened already.
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Longest sleep if nothing is due.
@@ -88,7 +90,7 @@ impl Lines {
         Lines { fabric: fabric.clone(), buffer: vec![0; MAX_MESSAGE] }
     }
 
-    /// Reads the connections that have sent messages. False: the service ends.
+    /// Reads the connections that have sent messages. Returns whether there may be more of them.
     fn turn(&mut self) -> bool {
         let Lines { fabric, buffer } = self;
         if fabric.stopping.load(Ordering::Acquire) {
@@ -97,8 +99,8 @@ impl Lines {
         let mut space = [const { MaybeUninit::uninit() }; SOURCES];
         // An error (a signal) counts as no event.
         let Ok((happened, _)) = epoll::wait(&fabric.lines, &mut space[..], Some(&NOW)) else { return true };
-        happened.iter().for_each(|event| fabric.serve_lease(event.data.u64(), buffer, None));
-        !happened.is_empty()
+        happened.iter().for_each(|event| fabric.serve_lease(event.data.u64(), event.flags, buffer, None));
+        happened.len() == SOURCES
     }
 }
 
@@ -125,9 +127,7 @@ impl Turning {
         while !self.lines.fabric.stopping.load(Ordering::Acquire) {
             self.sleep(&mut happened);
             let begin = clock::now();
-            for event in &happened {
-                self.on_ready(event.data.u64());
-            }
+            happened.iter().for_each(|event| self.on_ready(event.data.u64(), event.flags));
             self.look();
             self.lines.fabric.report_handed(clock::now());
             self.lines.fabric.answer_pings();
@@ -152,7 +152,7 @@ impl Turning {
         looks.take(clock::now()).into_iter().for_each(|id| fabric.read_messages(id, buffer, Some(looks)));
     }
 
-    fn on_ready(&mut self, token: u64) {
+    fn on_ready(&mut self, token: u64, event: EventFlags) {
         let Turning { lines, acceptor, noted, looks } = self;
         let Lines { fabric, buffer } = &mut *lines;
         match token {
@@ -165,7 +165,7 @@ impl Turning {
             }
             LISTENER => acceptor.accept(|socket| fabric.take_in(socket)),
             LINES => _ = lines.turn(),
-            busy => fabric.serve_lease(busy, buffer, Some(looks)),
+            busy => fabric.serve_lease(busy, event, buffer, Some(looks)),
         }
     }
 }
@@ -177,7 +177,7 @@ impl Fabric {
 
     /// From now on waits for messages of the connection.
     pub(super) fn watch(&self, socket: impl AsFd, id: LeaseId) -> io::Result<()> {
-        Ok(epoll::add(&self.lines, socket, EventData::new_u64(id), EventFlags::IN)?)
+        Ok(epoll::add(&self.lines, socket, EventData::new_u64(id), ARRIVALS)?)
     }
 
     /// Stops waiting for messages of the connection.
@@ -193,7 +193,7 @@ impl Fabric {
         let (from, to) = if lease.habit.is_busy { (&self.lines, &self.epoll) } else { (&self.epoll, &self.lines) };
         // Both calls fail if the connection is ending.
         let _ = epoll::delete(from, &*lease.socket);
-        let _ = epoll::add(to, &*lease.socket, EventData::new_u64(id), EventFlags::IN);
+        let _ = epoll::add(to, &*lease.socket, EventData::new_u64(id), ARRIVALS);
     }
 
     /// Ends a connection, with everything that was opened under it.

@@ -24,6 +24,7 @@ use qfabric_types::api::channel::{
 use qfabric_types::channel_wire::{FromClient, FromDaemon, LateReport, MAX_MESSAGE, SubmitRequest};
 use qfabric_types::monitor::{AttributeId, QualityKind};
 use qfabric_types::{Nanos, Owner};
+use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -587,26 +588,64 @@ fn what_finds_no_room_waits_and_goes_out_in_order_when_there_is() {
     assert_eq!(host.fabric.network.look(|node| node.sink_counts(sink)).unwrap().queued, 16);
     for _ in 0..10 {
         all.extend(came(&mut end));
-        host.fabric.serve_lease(alice.lease, &mut buffer, None);
+        host.fabric.serve_lease(alice.lease, EventFlags::IN, &mut buffer, None);
         host.turn();
     }
     // The events in the ring, the waiting event, and the events for which there was credit.
     assert!(all.is_sorted() && all.first() == Some(&0) && all.len() == 16 + 1 + 15, "{all:?}");
 }
 
-#[test]
-fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
-    let host = Host::start(Vec::new());
-    let (alice, End(mut duplex, socket)) = host.reader(ALICE);
+/// A connection with a source, a message that submits an event, and the number of submitted events.
+fn submitting(host: &Host) -> (User<'_>, End, Vec<u8>, impl Fn() -> u64) {
+    let (alice, end) = host.reader(ALICE);
     alice.create("video").unwrap();
     let source = alice.source("video").unwrap();
     let mut message = Vec::new();
     FromClient::Submit(SubmitRequest { source: source.0, payload: &[0; 4], ..SubmitRequest::default() })
         .encode(&mut message);
+    (alice, end, message, || host.fabric.totals.submitted.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_message_is_read_at_once_and_the_packets_that_announce_messages_never_fill_the_socket() {
+    let host = Host::start(Vec::new());
+    let (alice, End(mut duplex, socket), message, heard) = submitting(&host);
+    let (mut buffer, mut most) = (vec![0; MAX_MESSAGE], 0);
+    for number in 1..=1000 {
+        assert!(duplex.send(&socket, &message).unwrap());
+        host.fabric.serve_lease(alice.lease, EventFlags::IN, &mut buffer, None);
+        let here = host.fabric.registry().leases[&alice.lease].socket.clone();
+        // One byte each.
+        most = most.max(rustix::io::ioctl_fionread(&*here).unwrap());
+        assert_eq!(heard(), number);
+    }
+    assert!((1..40).contains(&most), "{most} unread packets");
+}
+
+#[test]
+fn the_end_of_a_connection_is_seen_behind_unread_packets_and_its_last_messages_are_read() {
+    let host = Host::start(Vec::new());
+    let (alice, End(mut duplex, socket), message, heard) = submitting(&host);
+    let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
+    for number in 1..=3 {
+        assert!(duplex.send(&socket, &message).unwrap());
+        host.fabric.serve_lease(alice.lease, EventFlags::IN, &mut buffer, None);
+        assert_eq!(heard(), number);
+    }
+    assert!(duplex.send(&socket, &message).unwrap());
+    drop(socket);
+    host.fabric.serve_lease(alice.lease, EventFlags::IN | EventFlags::HUP, &mut buffer, None);
+    host.fabric.mailbox.take(&mut noted);
+    assert_eq!((heard(), noted.over), (4, vec![alice.lease]));
+}
+
+#[test]
+fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
+    let host = Host::start(Vec::new());
+    let (alice, End(mut duplex, socket), message, heard) = submitting(&host);
     (0..100).for_each(|_| assert!(duplex.send(&socket, &message).unwrap()));
     assert!(duplex.send(&socket, b"nonsense").unwrap());
     let (mut buffer, mut noted) = (vec![0; MAX_MESSAGE], Noted::default());
-    let heard = || host.fabric.totals.submitted.load(Ordering::Relaxed);
     // Two wake-ups cause one turn.
     (0..2).for_each(|_| host.fabric.read_messages(alice.lease, &mut buffer, None));
     assert_eq!(heard(), 100);

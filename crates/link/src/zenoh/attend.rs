@@ -21,8 +21,9 @@ impl Drop for Attending {
 }
 
 /// Calls `turn` in the single thread of Zenoh (see [`crate::one_receive_thread`]) whenever `fd` becomes readable, and again
-/// while `turn` returns that there is more. Between two turns the thread sends waiting frames and receives others. A turn has
-/// to be short and must not block. `None`: Zenoh has several threads.
+/// while `turn` returns that there is more. `turn` has to find everything that was there before it, or return that there is
+/// more: what was readable before wakes nobody again. Between two turns the thread sends waiting frames and receives
+/// others. A turn has to be short and must not block. `None`: Zenoh has several threads.
 ///
 /// `failed` is called if a turn panics; after that `turn` is not called again.
 pub fn attend(
@@ -43,21 +44,14 @@ pub fn attend(
         while let Ok(mut ready) = fd.readable().await {
             // Clear readiness before the turn, so that data which arrives during the turn makes `fd` readable again.
             ready.clear_ready();
-            let mut more = true;
-            while std::mem::take(&mut more) {
-                let mut has_failed = false;
-                threads::contain(
-                    "that attends",
-                    |thread, message| {
-                        has_failed = true;
-                        failed(thread, message);
-                    },
-                    || more = turn(),
-                );
-                if has_failed {
-                    return;
+            loop {
+                let (mut more, failed) = (None, |thread, message| failed(thread, message));
+                threads::contain("that attends", failed, || more = Some(turn()));
+                match more {
+                    None => return,
+                    Some(false) => break,
+                    Some(true) => yield_now().await,
                 }
-                yield_now().await;
             }
         }
     };
