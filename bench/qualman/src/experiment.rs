@@ -101,7 +101,7 @@ impl StreamPlan {
 
     /// What the application asks for: the bytes of its frames, in Mbit/s.
     pub(crate) fn asked_mbps(&self) -> f64 {
-        8e-6 * f64::from(self.bytes) * self.frames_per_second
+        8.0 * f64::from(self.bytes) * self.frames_per_second / 1e6
     }
 
     pub(crate) fn period(&self) -> Nanos {

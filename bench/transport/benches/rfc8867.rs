@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use qfabric_netlab::{LinkSettings, Scenario, enter_user_namespace};
 use qfabric_transport_bench::{Engine, Experiment, Options};
-use qfabric_types::{BitRate, Nanos};
+use qfabric_types::BitRate;
 
 #[derive(Parser)]
 struct Args {
