@@ -31,6 +31,7 @@ impl Reserved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Experiment {
+    Rates,
     #[serde(rename = "cpu-1")]
     Cpu1,
     #[serde(rename = "cpu-2")]
@@ -61,12 +62,23 @@ pub(crate) struct StreamPlan {
     pub bytes: u32,
     /// Time from when a frame is due until it is shown; zero: it is shown when it comes.
     pub play_out: Nanos,
+    /// The rate to reserve, over that of the frames' bytes.
+    pub overhead: f64,
 }
 
 impl StreamPlan {
     const fn new(name: &'static str, frames_per_second: f64, share: f64) -> StreamPlan {
         let (sender_share, decoder_share, bytes, play_out) = (0.0, 0.0, 0, Nanos::ZERO);
-        StreamPlan { name, frames_per_second, share, sender_share, decoder_share, bytes, play_out }
+        StreamPlan {
+            name,
+            frames_per_second,
+            share,
+            sender_share,
+            decoder_share,
+            bytes,
+            play_out,
+            overhead: WITH_PEAKS,
+        }
     }
 
     const fn sent(self, sender_share: f64, bytes: u32) -> StreamPlan {
@@ -79,6 +91,17 @@ impl StreamPlan {
 
     const fn shown_after(self, play_out: Nanos) -> StreamPlan {
         StreamPlan { play_out, ..self }
+    }
+
+    /// Frames of this many bytes, 25 a second, with the paper's overhead.
+    const fn asked(name: &'static str, bytes: u32) -> StreamPlan {
+        let plan = StreamPlan::new(name, 25.0, 0.4).sent(0.4, bytes);
+        StreamPlan { overhead: OF_MEAN, ..plan }
+    }
+
+    /// What the application asks for: the bytes of its frames, in Mbit/s.
+    pub(crate) fn asked_mbps(&self) -> f64 {
+        8.0 * f64::from(self.bytes) * self.frames_per_second / 1e6
     }
 
     pub(crate) fn period(&self) -> Nanos {
@@ -97,9 +120,9 @@ impl StreamPlan {
 /// Bytes of the largest compressed frame that is sent, with its stamp; those of the clip have at most 65 kB.
 const MOST_COMPRESSED: u32 = 70_000;
 
-/// Headers, and room for retransmissions and peaks: the paper adds a fifth for the mean and more for the peak (§6.3).
-#[cfg(feature = "hosts")]
-const OVERHEAD: f64 = 1.5;
+/// The paper adds a fifth to the mean for all headers, and more for peaks (§6.3).
+const OF_MEAN: f64 = 1.2;
+const WITH_PEAKS: f64 = 1.5;
 
 #[cfg(feature = "hosts")]
 impl StreamPlan {
@@ -113,12 +136,13 @@ impl StreamPlan {
 
     /// The rate to reserve, with all headers.
     pub(crate) fn rate(&self) -> BitRate {
-        BitRate::new((8.0 * f64::from(self.bytes) * self.frames_per_second * OVERHEAD) as u64)
+        BitRate::new((1e6 * self.asked_mbps() * self.overhead) as u64)
     }
 }
 
 impl Experiment {
-    pub(crate) const ALL: [Experiment; 7] = [
+    pub(crate) const ALL: [Experiment; 8] = [
+        Experiment::Rates,
         Experiment::Cpu1,
         Experiment::Cpu2,
         Experiment::Mpeg1,
@@ -131,6 +155,7 @@ impl Experiment {
     /// The word of `--only`.
     pub(crate) fn word(self) -> &'static str {
         match self {
+            Experiment::Rates => "rates",
             Experiment::Cpu1 => "cpu-1",
             Experiment::Cpu2 => "cpu-2",
             Experiment::Mpeg1 => "mpeg-1",
@@ -143,6 +168,9 @@ impl Experiment {
 
     pub(crate) fn title(self) -> &'static str {
         match self {
+            Experiment::Rates => {
+                "Asked against achieved bandwidth of METP on a flooded link of 20 Mbit/s, two hosts (Figure 10)"
+            }
             Experiment::Cpu1 => "CPU-1 and CPU-MEM-1: one player (Figure 12 a/b, Table 6)",
             Experiment::Cpu2 => "CPU-2 and CPU-MEM-2: two players (Figure 12 c/d, Table 6)",
             Experiment::Mpeg1 => {
@@ -153,6 +181,25 @@ impl Experiment {
             Experiment::Comm2 => "CPU-COMM-2: two streams of 200 kB over METP, two hosts (Figure 14 c/d)",
             Experiment::Lip => "Lip synchronization: sound and picture over METP, two hosts (Figure 15)",
         }
+    }
+
+    /// Whether its streams run one after the other, each beside a flood of the link; otherwise together, beside the
+    /// background programs.
+    pub(crate) fn is_in_turn(self) -> bool {
+        self == Experiment::Rates
+    }
+
+    /// The streams that run together.
+    #[cfg(feature = "hosts")]
+    pub(crate) fn parts(self) -> std::slice::Chunks<'static, StreamPlan> {
+        self.streams().chunks(if self.is_in_turn() { 1 } else { self.streams().len() })
+    }
+
+    /// The rate of the link between the hosts: larger than all streams together, as the paper's ATM link was; for the
+    /// asked rates, one that a flood fills.
+    #[cfg(feature = "hosts")]
+    pub(crate) fn link(self) -> BitRate {
+        BitRate::new(if self.is_in_turn() { 20_000_000 } else { 100_000_000 })
     }
 
     /// Whether it needs two hosts.
@@ -169,6 +216,15 @@ impl Experiment {
     /// Rates and CPU shares are those of the paper; the two streams of lip synchronization are picture, then sound.
     pub(crate) fn streams(self) -> &'static [StreamPlan] {
         const PLAY_OUT: Nanos = Nanos::from_millis(200);
+        const RATES: [StreamPlan; 7] = [
+            StreamPlan::asked("2 Mbit/s", 10_000),
+            StreamPlan::asked("4 Mbit/s", 20_000),
+            StreamPlan::asked("6 Mbit/s", 30_000),
+            StreamPlan::asked("8 Mbit/s", 40_000),
+            StreamPlan::asked("10 Mbit/s", 50_000),
+            StreamPlan::asked("12 Mbit/s", 60_000),
+            StreamPlan::asked("14 Mbit/s", 70_000),
+        ];
         const CPU_1: [StreamPlan; 1] = [StreamPlan::new("10 fps", 10.0, 0.7)];
         const CPU_2: [StreamPlan; 2] = [StreamPlan::new("8 fps", 8.0, 0.6), StreamPlan::new("4 fps", 4.0, 0.3)];
         // Of the paper's share of the client (80 %, 60 % and 30 %), 10 % are the receiver's and the rest the decoder's.
@@ -184,6 +240,7 @@ impl Experiment {
             StreamPlan::new("sound, 20 blocks/s", 20.0, 0.2).sent(0.2, 2_000).shown_after(PLAY_OUT),
         ];
         match self {
+            Experiment::Rates => &RATES,
             Experiment::Cpu1 => &CPU_1,
             Experiment::Cpu2 => &CPU_2,
             Experiment::Mpeg1 => &MPEG_1,
@@ -217,9 +274,14 @@ impl Experiment {
         }
     }
 
-    /// Seconds of a run with this number of frames of the fastest stream.
+    /// Seconds of the streams that run together, with this number of frames of the fastest stream.
     pub(crate) fn seconds(self, frames: u32) -> f64 {
         let fastest = self.streams().iter().map(|stream| stream.frames_per_second).fold(1.0, f64::max);
         f64::from(frames) / fastest
+    }
+
+    /// Seconds of a whole run.
+    pub(crate) fn run_seconds(self, frames: u32) -> f64 {
+        self.seconds(frames) * if self.is_in_turn() { self.streams().len() as f64 } else { 1.0 }
     }
 }

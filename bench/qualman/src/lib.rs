@@ -5,7 +5,7 @@
 //! and a memory copier. Approach: the same programs run here, with real decoders; the runs of an experiment take turns
 //! in random order, and each reports intra-frame times, average jitter and frames beyond one period.
 //!
-//! Source: QualMan, §7, Figures 12 to 15, Table 6. Design: docs/design/0042-qualman-demo.md.
+//! Source: QualMan, §6.3 and §7, Figures 10 and 12 to 15, Table 6. Design: docs/design/0042-qualman-demo.md.
 #![forbid(unsafe_code)]
 
 mod background;
@@ -16,6 +16,7 @@ mod hosts;
 mod measure;
 mod one_host;
 mod plots;
+mod rates;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -210,7 +211,7 @@ fn frames(options: &Options, experiments: &[Experiment]) -> Result<u32> {
     let Some(seconds) = options.seconds else { return Ok(options.frames) };
     let runs = |experiment: &Experiment| f64::from(options.runs) * experiment.reservations().len() as f64;
     let set_up: f64 = experiments.iter().map(|experiment| SET_UP * runs(experiment)).sum();
-    let of_frames: f64 = experiments.iter().map(|experiment| runs(experiment) * experiment.seconds(1)).sum();
+    let of_frames: f64 = experiments.iter().map(|experiment| runs(experiment) * experiment.run_seconds(1)).sum();
     let fit = ((seconds - set_up) / of_frames).floor();
     let least = set_up + of_frames * f64::from(LEAST_FRAMES);
     ensure!(
@@ -229,7 +230,7 @@ pub fn play(words: &[String]) -> Result<()> {
     match words[..] {
         ["background", kind, folder, parent] => background::run(kind, Path::new(folder), parent),
         #[cfg(feature = "hosts")]
-        [part @ ("send" | "receive"), ref rest @ ..] => hosts::play(part, rest),
+        [part @ ("send" | "receive" | "flood"), ref rest @ ..] => hosts::play(part, rest),
         _ => bail!("there is no part {words:?}"),
     }
 }
@@ -259,7 +260,7 @@ mod tests {
     #[test]
     fn words_select_experiments_and_unknown_words_are_named() {
         assert_eq!(selected(&["cpu-2".into()]).unwrap(), [Experiment::Cpu2]);
-        assert_eq!(selected(&[]).unwrap().len(), if cfg!(feature = "hosts") { 7 } else { 2 });
+        assert_eq!(selected(&[]).unwrap().len(), if cfg!(feature = "hosts") { 8 } else { 2 });
         let refusal = selected(&["cpu-9".into()]).unwrap_err().to_string();
         assert!(refusal.contains("cpu-9") && refusal.contains("cpu-1"), "{refusal}");
     }

@@ -1,4 +1,5 @@
-//! The pictures: intra-frame times, one panel for each stream and reservation, as Figures 12 to 14 of the paper.
+//! The pictures: intra-frame times, one panel for each stream and reservation, as Figures 12 to 15 of the paper, and the
+//! asked against the achieved bandwidth (Figure 10).
 
 use std::path::Path;
 
@@ -7,11 +8,15 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use qfabric_demo::report::{INK, mesh, register_letters};
+use qfabric_netlab::Spread;
 
-use crate::experiment::{Experiment, Reserved};
+use crate::experiment::{Experiment, Reserved, StreamPlan};
+use crate::rates;
 use crate::report::Report;
 
 const PANEL: (u32, u32) = (420, 230);
+/// Size of Figure 10.
+const RATES: (u32, u32) = (480, 400);
 const LINE: RGBColor = RGBColor(13, 116, 206);
 const BEYOND: RGBColor = RGBColor(220, 38, 38);
 
@@ -34,23 +39,61 @@ struct Panel<'a> {
 pub(crate) fn write(report: &Report, folder: &Path) -> Result<()> {
     register_letters();
     for experiment in report.experiments() {
+        let path = |extension: &str| folder.join(format!("qualman-{}.{extension}", experiment.word()));
+        let failed = |error: &dyn std::fmt::Display| anyhow!("cannot draw {}: {error}", path("*").display());
+        let (png, svg) = (path("png"), path("svg"));
+        if experiment.is_in_turn() {
+            draw_rates(&BitMapBackend::new(&png, RATES).into_drawing_area(), report).map_err(|e| failed(&e))?;
+            draw_rates(&SVGBackend::new(&svg, RATES).into_drawing_area(), report).map_err(|e| failed(&e))?;
+            continue;
+        }
         let rows = panels(report, experiment);
         if rows.is_empty() {
             continue;
         }
         let size = size(&rows);
-        let path = |extension: &str| folder.join(format!("qualman-{}.{extension}", experiment.word()));
-        let failed = |error: &dyn std::fmt::Display| anyhow!("cannot draw {}: {error}", path("*").display());
-        draw(&BitMapBackend::new(&path("png"), size).into_drawing_area(), &rows).map_err(|e| failed(&e))?;
-        draw(&SVGBackend::new(&path("svg"), size).into_drawing_area(), &rows).map_err(|e| failed(&e))?;
+        draw(&BitMapBackend::new(&png, size).into_drawing_area(), &rows).map_err(|e| failed(&e))?;
+        draw(&SVGBackend::new(&svg, size).into_drawing_area(), &rows).map_err(|e| failed(&e))?;
     }
     Ok(())
+}
+
+/// Figure 10: the median of the runs, with a bar from the least to the most, and the line of what is asked.
+fn draw_rates<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> Drawn<DB> {
+    area.fill(&WHITE)?;
+    let most = Experiment::Rates.streams().iter().map(StreamPlan::asked_mbps).fold(0.0, f64::max) * 1.1;
+    let mut chart = ChartBuilder::on(area)
+        .caption("Bandwidth on a flooded link of 20 Mbit/s", ("sans-serif", 15).into_font().color(&INK))
+        .margin(8)
+        .margin_right(16)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(0.0..most, 0.0..most)?;
+    let whole = |value: &f64| format!("{value:.0}");
+    mesh(&mut chart, ("asked by the application [Mbit/s]", &whole), ("achieved [Mbit/s]", &whole))?;
+    chart.draw_series(DashedLineSeries::new([(0.0, 0.0), (most, most)], 4, 4, INK.stroke_width(1)))?;
+    for (reserved, color) in [(Reserved::Everything, LINE), (Reserved::Nothing, BEYOND)] {
+        let points = rates::points(report, reserved);
+        let medians = points.iter().map(|(asked, achieved)| (*asked, achieved.median));
+        let line = chart.draw_series(LineSeries::new(medians.clone(), color.stroke_width(2)))?;
+        line.label(format!("reserved: {}", reserved.title()))
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+        chart.draw_series(medians.map(|point| Circle::new(point, 3, color.filled())))?;
+        let bar = |(asked, achieved): &(f64, Spread)| {
+            PathElement::new([(*asked, achieved.least), (*asked, achieved.most)], color.stroke_width(1))
+        };
+        chart.draw_series(points.iter().map(bar))?;
+    }
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperLeft).label_font(("sans-serif", 12).into_font().color(&INK));
+    labels.background_style(WHITE.mix(0.8)).draw()?;
+    area.present()
 }
 
 /// One row for each reservation, one column for each stream.
 fn panels(report: &Report, experiment: Experiment) -> Vec<Vec<Panel<'_>>> {
     let row = |reserved: &Reserved| {
-        let panel = |(at, plan): (usize, &crate::experiment::StreamPlan)| {
+        let panel = |(at, plan): (usize, &StreamPlan)| {
             let row = report.rows(experiment, *reserved, at).into_iter().next()?;
             let caption = format!("{}, reserved: {}", plan.title(), reserved.title());
             let (limits, frames) = ((0.0, 2.0 * row.period_ms), row.jitter.frames);

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::experiment::{Experiment, Reserved};
 use crate::measure::{Jitter, Skew, StreamTimes};
+use crate::rates::{self, Bandwidth};
 use crate::{FRAMES, Options};
 
 /// All runs, and what they show.
@@ -53,6 +54,9 @@ pub(crate) struct StreamRow {
     pub period_ms: f64,
     #[serde(flatten)]
     pub jitter: Jitter,
+    /// Of Figure 10 only.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
     /// Every intra-frame time after the warm-up.
     pub intra_frame_ms: Vec<f64>,
 }
@@ -112,11 +116,15 @@ impl RunRow {
         steal: f64,
         disturbance: Option<String>,
     ) -> RunRow {
-        let row = |(times, plan): (&StreamTimes, &crate::experiment::StreamPlan)| StreamRow {
-            stream: plan.title(),
-            period_ms: times.period_ms,
-            jitter: times.jitter(),
-            intra_frame_ms: times.intra_frame(),
+        let row = |(times, plan): (&StreamTimes, &crate::experiment::StreamPlan)| {
+            let jitter = times.jitter();
+            StreamRow {
+                stream: plan.title(),
+                period_ms: times.period_ms,
+                bandwidth: experiment.is_in_turn().then(|| Bandwidth::new(plan.asked_mbps(), &jitter)),
+                jitter,
+                intra_frame_ms: times.intra_frame(),
+            }
         };
         let skew = match streams {
             [picture, sound] if experiment == Experiment::Lip => Some(Skew::of(picture, sound)),
@@ -206,7 +214,8 @@ impl Report {
             text += "Interrupted: the report has the runs before.\n";
         }
         for experiment in self.experiments() {
-            text += &format!("\n{}\n{}\n", experiment.title(), self.table(experiment));
+            let table = if experiment.is_in_turn() { rates::table(self) } else { self.table(experiment) };
+            text += &format!("\n{}\n{table}\n", experiment.title());
             text += &self.skew_text(experiment);
             text.extend(self.runs.iter().filter(|run| run.experiment == experiment).filter_map(RunRow::line));
         }
@@ -283,7 +292,7 @@ impl Report {
 }
 
 /// Shows a number with this number of decimals.
-fn rounded(decimals: usize) -> impl Fn(f64) -> String {
+pub(crate) fn rounded(decimals: usize) -> impl Fn(f64) -> String {
     move |value| format!("{value:.decimals$}")
 }
 
@@ -299,6 +308,9 @@ fn goals(report: &Report) -> Vec<Goal> {
 }
 
 fn goals_of(report: &Report, experiment: Experiment) -> Vec<Goal> {
+    if experiment.is_in_turn() {
+        return rates_goal(report).into_iter().collect();
+    }
     let lost = |reserved| {
         let rows = (0..experiment.streams().len()).flat_map(|at| report.rows(experiment, reserved, at));
         let counts: Vec<usize> = rows.map(|row| row.jitter.beyond + row.jitter.missing).collect();
@@ -322,6 +334,18 @@ fn goals_of(report: &Report, experiment: Experiment) -> Vec<Goal> {
         goals.extend(skew_goal(report, experiment, reserved));
     }
     goals
+}
+
+/// Figure 10: what is reserved is achieved at each rate, while it is not beside the flood without a reservation.
+fn rates_goal(report: &Report) -> Option<Goal> {
+    let of = (Experiment::Rates, Reserved::Everything);
+    report.all(of.0, of.1).next()?;
+    let [with, without] = [Reserved::Everything, Reserved::Nothing].map(|reserved| rates::least(report, reserved));
+    let shown = |part: Option<f64>| part.map_or("not measured".to_owned(), |part| format!("{:.1} %", 100.0 * part));
+    let goal = "rates, everything: at least 99 % of each asked rate, and less of some with nothing reserved".to_owned();
+    let measured = format!("at least {}, and {}", shown(with), shown(without));
+    let is_held = with.and_then(|with| if with < 0.99 { Some(false) } else { without.map(|part| part < 0.99) });
+    Some(Goal::judge(report, of, goal, measured, is_held))
 }
 
 /// The largest mean of all runs that count.
@@ -402,6 +426,32 @@ mod tests {
         );
         report.add(RunRow::failed(Experiment::Lip, Reserved::Nothing, 0, "no link".to_owned()));
         assert_eq!(report.goals.len(), 2, "a failure with nothing reserved is no failure of a reservation");
+    }
+
+    /// A run in which each asked rate lost this many of 50 frames.
+    fn rates(reserved: Reserved, lost: usize) -> RunRow {
+        let ready = (0..60 - lost).map(|number| (number, number as f64 * 40.0)).collect();
+        let times = vec![StreamTimes { period_ms: 40.0, due: 60, ready_ms: ready }; Experiment::Rates.streams().len()];
+        RunRow::new(Experiment::Rates, reserved, 0, &times, 0.0, None)
+    }
+
+    #[test]
+    fn asked_rates_are_held_if_they_are_achieved_with_the_reservation_only_and_are_drawn() {
+        let mut report = Report::new(&Options::example(), 60, 12, 2);
+        let state = |report: &Report| report.goals[0].state;
+        report.add(rates(Reserved::Everything, 0));
+        assert_eq!(state(&report), State::Disturbed, "nothing to compare with");
+        report.add(rates(Reserved::Nothing, 25));
+        assert_eq!(state(&report), State::Held);
+        let text = report.text();
+        assert!(text.contains(" 7.00 ") && text.contains("at least 100.0 %, and 50.0 %"), "half of 14 Mbit/s: {text}");
+        let row = serde_json::to_value(&report.runs[1].streams[6]).unwrap();
+        assert_eq!((&row["asked_mbps"], &row["achieved_mbps"]), (&14.0.into(), &7.0.into()));
+        let folder = tempfile::tempdir().unwrap();
+        crate::plots::write(&report, folder.path()).unwrap();
+        assert!(folder.path().join("qualman-rates.png").metadata().unwrap().len() > 1_000);
+        report.add(rates(Reserved::Everything, 5));
+        assert_eq!(state(&report), State::Missed);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::plan::Plan;
 use crate::stamp::Stamp;
 
 fn clock_ns(clock: ClockId) -> u64 {
@@ -66,9 +67,9 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(crate) fn new(frames: usize) -> Arrivals {
-        let zeros = || (0..frames).map(|_| AtomicU64::new(0)).collect();
-        Arrivals { due_ns: zeros(), arrived_ns: zeros(), left: AtomicU64::new(frames as u64) }
+    pub(crate) fn new(plan: &Plan) -> Arrivals {
+        let zeros = || plan.frames.iter().map(|_| AtomicU64::new(0)).collect();
+        Arrivals { due_ns: zeros(), arrived_ns: zeros(), left: AtomicU64::new(plan.count() as u64) }
     }
 
     /// A frame has come now; a second copy counts for nothing.
@@ -97,10 +98,12 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Frame, Kind};
 
     #[test]
     fn a_second_copy_of_a_frame_does_not_count() {
-        let arrivals = Arrivals::new(2);
+        let frame = |size| Frame { kind: Kind::I, size };
+        let arrivals = Arrivals::new(&Plan { frames: vec![frame(20), frame(20), frame(0)], ..Plan::example() });
         let stamp = Stamp { due_ns: 5, number: 1, size: 20 };
         arrivals.on_frame(stamp);
         let first = arrivals.lines();

@@ -32,8 +32,11 @@ impl Goal {
     }
 }
 
-/// The goals of all own engines that ran.
+/// The goals of all own engines that ran; the RFC has none as numbers.
 pub(crate) fn of(report: &Report) -> Vec<Goal> {
+    if matches!(report.experiment, Experiment::Rfc8867 { .. }) {
+        return Vec::new();
+    }
     let own = report.engines.iter().copied().filter(|engine| engine.is_own());
     own.flat_map(|engine| of_engine(report, engine)).collect()
 }
@@ -45,7 +48,7 @@ fn of_engine(report: &Report, engine: Engine) -> Vec<Goal> {
         return vec![Goal::at_least(format!("{name}: Mbit/s, of QUIC streams'"), beside, 0.8)];
     }
     if let Some(unreserved) = report.unreserved_bps {
-        let share = report.summary(engine, |measure| Some(measure.beside_bps? / unreserved));
+        let share = report.summary((engine, 0), |measure| Some(measure.beside_bps? / unreserved));
         return vec![Goal::at_least(format!("{name}: TCP beside it, of the unreserved part"), share, 0.9)];
     }
     let (rival, least) = best_rival(report).map_or(("any rival".to_owned(), 0.0), |(rival, most)| (rival.word(), most));
@@ -53,10 +56,10 @@ fn of_engine(report: &Report, engine: Engine) -> Vec<Goal> {
     vec![
         Goal::at_least(
             format!("{name}: frames in time, beside the best rival's, {rival}"),
-            report.summary(engine, |measure| Some(measure.in_time)),
+            report.summary((engine, 0), |measure| Some(measure.in_time)),
             least,
         ),
-        Goal::at_most(format!("{name}: delay p99, ms"), report.summary(engine, |measure| measure.p99_ms), 150.0),
+        Goal::at_most(format!("{name}: delay p99, ms"), report.summary((engine, 0), |measure| measure.p99_ms), 150.0),
         Goal::at_most(format!("{name}: CPU time per Mbit, of SRT's"), cpu, 1.2),
     ]
 }
@@ -64,13 +67,13 @@ fn of_engine(report: &Report, engine: Engine) -> Vec<Goal> {
 /// The rival with the most frames in time.
 fn best_rival(report: &Report) -> Option<(Engine, f64)> {
     let rivals = report.engines.iter().filter(|engine| !engine.is_own());
-    let known = rivals.filter_map(|rival| Some((*rival, report.summary(*rival, |m| Some(m.in_time))?.median)));
+    let known = rivals.filter_map(|rival| Some((*rival, report.summary((*rival, 0), |m| Some(m.in_time))?.median)));
     known.max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
 /// A number of one engine over another's, of the rounds in which both ran.
 fn ratio(report: &Report, one: Engine, other: Engine, number: fn(&Measure) -> Option<f64>) -> Option<Spread> {
-    let of = |engine| report.values(engine, number);
+    let of = |engine| report.values((engine, 0), number);
     let others = of(other);
     let in_round = |round: u32| others.iter().find(|(at, _)| *at == round).map(|(_, value)| *value);
     Spread::of(of(one).into_iter().filter_map(|(round, value)| Some(value / in_round(round)?)))

@@ -9,6 +9,8 @@ use crate::trial::Arrived;
 /// The numbers of one run of one engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Measure {
+    /// Frames that were sent.
+    pub frames: usize,
     /// Frames that arrived whole at most one deadline after they were due.
     pub in_time: f64,
     /// Frames that arrived whole at any time.
@@ -44,6 +46,7 @@ impl Measure {
         let begin = arrived.frames.iter().map(|frame| frame.due_ns).min();
         let end = arrived.frames.iter().map(|frame| frame.arrived_ns).max();
         Measure {
+            frames: plan.count(),
             in_time: delays.partition_point(|delay| *delay <= deadline) as f64,
             delivered: delays.len() as f64,
             p50_ms: percentile(&delays, 0.50).map(ms),
@@ -104,8 +107,8 @@ mod tests {
         let plan = Plan {
             period: Duration::from_millis(40),
             deadline: Duration::from_millis(200),
-            granted_bps: 1,
             frames: vec![frame(100), frame(200), frame(400)],
+            ..Plan::example()
         };
         let arrival = |number, delay_ms: u64| Arrival { number, due_ns: 7, arrived_ns: 7 + delay_ms * 1_000_000 };
         let arrived = Arrived { frames: vec![arrival(0, 200), arrival(2, 201)], cpu_ns: 8_000_000, beside_bps: None };

@@ -1,5 +1,6 @@
 //! METP, through the interface that applications use, with mutual TLS. The laboratory's link belongs to the bench, so
-//! the sender claims the granted rate without a reservation.
+//! the sender claims the granted rate without a reservation. In a test case of RFC 8867 nothing is granted, and congestion
+//! control decides.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,7 +47,9 @@ fn options(engine: Engine, plan: &Plan) -> Options {
 pub(crate) fn connect(address: SocketAddr, engine: Engine, plan: &Plan, folder: &Path) -> Result<MetpSender> {
     let target = Target { peer: address, local: None, service: default_service(), host: None };
     let connection = ClientConnection::open(target, tls(folder, SENDER)?, options(engine, plan))?;
-    connection.grant(Some(RateGrant::laboratory(BitRate::new(plan.granted_bps))))?;
+    if plan.is_reserved {
+        connection.grant(Some(RateGrant::laboratory(BitRate::new(plan.granted_bps))))?;
+    }
     Ok(MetpSender { connection, deadline_ns: plan.deadline.as_nanos() as u64 })
 }
 

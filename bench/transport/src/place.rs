@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use qfabric_netlab::{Lab, LabEnd, LabSettings, LinkSettings};
+use qfabric_netlab::{Lab, LabEnd, LabSettings};
 use qfabric_types::BitRate;
 
-/// A side of the link.
+/// A side of the link: that of the senders, except of media down, or the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Sender,
@@ -30,17 +30,35 @@ pub(crate) enum Place {
     Link(Lab),
 }
 
+impl End {
+    pub(crate) fn other(self) -> End {
+        match self {
+            End::Sender => End::Receiver,
+            End::Receiver => End::Sender,
+        }
+    }
+}
+
 impl Place {
-    /// A new link with these properties in both directions; the seed decides its losses.
-    pub(crate) fn link(link: &LinkSettings, seed: u64) -> Result<Place> {
-        Ok(Place::Link(Lab::new(&LabSettings::symmetric(link.clone(), seed))?))
+    /// A new link.
+    pub(crate) fn link(settings: &LabSettings) -> Result<Place> {
+        Ok(Place::Link(Lab::new(settings)?))
     }
 
-    /// The receiver's address.
-    pub(crate) fn receiver(&self) -> IpAddr {
+    /// The address of an end; `path`: which one of the end with several.
+    pub(crate) fn address(&self, end: End, path: usize) -> Result<IpAddr> {
+        Ok(match (self, end) {
+            (Place::Loopback, _) => Ipv4Addr::LOCALHOST.into(),
+            (Place::Link(lab), End::Sender) => lab.address(LabEnd::Local).into(),
+            (Place::Link(lab), End::Receiver) => lab.peers().nth(path).context("the link has no such path")?.into(),
+        })
+    }
+
+    /// The changes of the link over time count from now.
+    pub(crate) fn begin(&self) -> Result<()> {
         match self {
-            Place::Loopback => Ipv4Addr::LOCALHOST.into(),
-            Place::Link(lab) => lab.address(LabEnd::Peer).into(),
+            Place::Loopback => Ok(()),
+            Place::Link(lab) => Ok(lab.begin_schedule()?),
         }
     }
 

@@ -10,8 +10,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use qfabric_netlab::MediaFlow;
+use qfabric_types::BitRate;
 
 const DEFAULT: &str = include_str!("../clip/h264.csv");
+/// Time between two frames of a clip.
+pub(crate) const PERIOD: Duration = Duration::from_millis(40);
+/// The largest rate at which an engine sends in a test case of RFC 8867: no test case has more capacity.
+const LARGEST_CAPACITY: BitRate = BitRate::new(4_000_000);
 /// Limit of the frames of a run: 66 minutes at 25 frames a second.
 pub const MOST_FRAMES: u32 = 100_000;
 /// Limit of one frame in bytes; bounds the memory of a receiver.
@@ -32,7 +38,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub kind: Kind,
-    /// Bytes, with the stamp of [`crate::stamp`].
+    /// Bytes, with the stamp of [`crate::stamp`]; zero: a pause of one period.
     pub size: u32,
 }
 
@@ -43,6 +49,8 @@ pub(crate) struct Plan {
     pub period: Duration,
     pub deadline: Duration,
     pub granted_bps: u64,
+    /// Whether METP may claim the granted rate; otherwise congestion control decides.
+    pub is_reserved: bool,
     pub frames: Vec<Frame>,
 }
 
@@ -50,6 +58,27 @@ impl Plan {
     /// `count` frames of a clip, which is repeated if it is shorter.
     pub(crate) fn frames_of(clip: &[Frame], count: u32) -> Vec<Frame> {
         clip.iter().copied().cycle().take(count as usize).collect()
+    }
+
+    /// A media flow of a test case: frames of a clip, scaled to this rate; `shorten` divides its times.
+    pub(crate) fn of_flow(flow: &MediaFlow, clip: &[Frame], video: BitRate, deadline: Duration, shorten: u32) -> Plan {
+        let per_second = 1.0 / PERIOD.as_secs_f64();
+        let at = |seconds: u64| (seconds as f64 * per_second / f64::from(shorten)) as usize;
+        let taken: Vec<Frame> = clip.iter().copied().cycle().take(at(flow.end) - at(flow.begin)).collect();
+        let mean = taken.iter().map(|frame| f64::from(frame.size)).sum::<f64>() / taken.len() as f64;
+        let scale = video.as_f64() / (8.0 * mean * per_second);
+        let is_paused = |frame: usize| flow.pause.is_some_and(|(from, to)| (at(from)..at(to)).contains(&frame));
+        let frame = |(number, frame): (usize, &Frame)| match is_paused(at(flow.begin) + number) {
+            true => Frame { size: 0, ..*frame },
+            false => Frame { size: ((f64::from(frame.size) * scale) as u32).max(crate::stamp::LEAST), ..*frame },
+        };
+        let frames = taken.iter().enumerate().map(frame).collect();
+        Plan { period: PERIOD, deadline, granted_bps: LARGEST_CAPACITY.get(), is_reserved: false, frames }
+    }
+
+    /// Frames that are sent.
+    pub(crate) fn count(&self) -> usize {
+        self.frames.iter().filter(|frame| frame.size > 0).count()
     }
 
     /// Bytes of the largest frame.
@@ -61,9 +90,11 @@ impl Plan {
         self.frames.iter().map(|frame| u64::from(frame.size)).sum()
     }
 
-    /// Writes the plan for the processes, also those in C: `PERIOD DEADLINE RATE`, then `SIZE KIND` of each frame.
+    /// Writes the plan for the processes, also those in C: `PERIOD DEADLINE RATE RESERVED`, then `SIZE KIND` of each frame.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
-        let mut text = format!("{} {} {}\n", self.period.as_nanos(), self.deadline.as_nanos(), self.granted_bps);
+        let reserved = u64::from(self.is_reserved);
+        let head = [self.period.as_nanos() as u64, self.deadline.as_nanos() as u64, self.granted_bps, reserved];
+        let mut text = head.map(|number| number.to_string()).join(" ") + "\n";
         for frame in &self.frames {
             writeln!(text, "{} {:?}", frame.size, frame.kind)?;
         }
@@ -74,7 +105,7 @@ impl Plan {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let (head, frames) = text.split_once('\n').context("the plan is empty")?;
         let numbers: Vec<u64> = head.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [period, deadline, granted_bps] = numbers[..] else { bail!("the plan begins with {head:?}") };
+        let [period, deadline, granted_bps, reserved] = numbers[..] else { bail!("the plan begins with {head:?}") };
         let frame = |line: &str| {
             let (size, kind) = line.split_once(' ')?;
             Some(Frame { kind: kind_of(kind)?, size: size.parse().ok()? })
@@ -82,7 +113,8 @@ impl Plan {
         let frames = frames.lines().map(|line| frame(line).with_context(|| format!("not a frame: {line:?}")));
         let frames = frames.collect::<Result<Vec<_>>>()?;
         ensure!(frames.len() <= MOST_FRAMES as usize, "{} frames, the limit is {MOST_FRAMES}", frames.len());
-        Ok(Plan { period: Duration::from_nanos(period), deadline: Duration::from_nanos(deadline), granted_bps, frames })
+        let [period, deadline] = [period, deadline].map(Duration::from_nanos);
+        Ok(Plan { period, deadline, granted_bps, is_reserved: reserved > 0, frames })
     }
 }
 
@@ -163,6 +195,7 @@ mod tests {
             period: Duration::from_millis(40),
             deadline: Duration::from_millis(200),
             granted_bps: 27_000_000,
+            is_reserved: true,
             frames: Plan::frames_of(&clip(None).unwrap(), 700),
         };
         plan.write(&file).unwrap();

@@ -27,6 +27,7 @@ pub fn play(words: &[String]) -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["bulk-send", address] => bulk::send(address.parse()?),
+        ["short-send", address, seed, shorten] => bulk::send_files(address.parse()?, seed.parse()?, shorten.parse()?),
         ["bulk-receive", address] => bulk::receive(address.parse()?),
         [part, engine, address, plan] => {
             let engine = Engine::from_str(engine, false).map_err(anyhow::Error::msg)?;
@@ -54,7 +55,7 @@ fn sender(engine: Engine, address: SocketAddr, plan: &Plan, folder: &Path) -> Re
 }
 
 fn receive(engine: Engine, address: SocketAddr, plan: &Plan, folder: &Path) -> Result<()> {
-    let arrivals = Arc::new(Arrivals::new(plan.frames.len()));
+    let arrivals = Arc::new(Arrivals::new(plan));
     let ready = || conduct(&arrivals);
     match engine {
         Engine::Metp => metp::receive(address, metp::Kind::Metp, plan, folder, ready, &arrivals),
@@ -84,6 +85,9 @@ fn send(plan: &Plan, sender: &mut dyn Sender) -> Result<()> {
     for (number, frame) in plan.frames.iter().enumerate() {
         let due_ns = if period == 0 { now_ns() } else { start + number as u64 * period };
         sleep_until(due_ns);
+        if frame.size == 0 {
+            continue;
+        }
         send_frame(sender, *frame, number as u32, due_ns)?;
     }
     say("sent");
@@ -95,7 +99,7 @@ fn send_frame(sender: &mut dyn Sender, frame: Frame, number: u32, due_ns: u64) -
     sender.send(stamp.frame(), frame.kind, stamp)
 }
 
-fn sleep_until(due_ns: u64) {
+pub(crate) fn sleep_until(due_ns: u64) {
     let due = Timespec { tv_sec: (due_ns / 1_000_000_000) as i64, tv_nsec: (due_ns % 1_000_000_000) as i64 };
     // A signal interrupts the sleep.
     while clock_nanosleep_absolute(ClockId::Monotonic, &due).is_err() {}

@@ -15,6 +15,8 @@ pub(crate) struct Record {
     pub round: u32,
     #[serde(serialize_with = "word")]
     pub engine: Engine,
+    /// Which flow of the engine, from 0.
+    pub flow: usize,
     #[serde(flatten)]
     pub measure: Measure,
 }
@@ -36,7 +38,9 @@ pub(crate) struct Missing {
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     engine: String,
-    frames: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flow: Option<String>,
+    frames: usize,
     in_time: f64,
     delivered: f64,
     p50_ms: Option<f64>,
@@ -76,6 +80,9 @@ pub struct Report {
     pub(crate) unreserved_bps: Option<f64>,
     #[serde(skip)]
     pub(crate) engines: Vec<Engine>,
+    /// The names of the flows of each engine; one flow without a name, except in test cases.
+    #[serde(skip)]
+    flows: Vec<Option<String>>,
     rows: Vec<Row>,
     /// The largest p99 of the emulator's lateness in a run that counts.
     emulator_late_p99_ms: f64,
@@ -89,7 +96,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(conditions: String, options: &Options, engines: Vec<Engine>) -> Report {
+    pub(crate) fn new(
+        conditions: String,
+        options: &Options,
+        engines: Vec<Engine>,
+        flows: Vec<Option<String>>,
+    ) -> Report {
         Report {
             conditions,
             experiment: options.experiment,
@@ -97,6 +109,7 @@ impl Report {
             frames: options.frames,
             unreserved_bps: options.unreserved().map(|rate| rate.as_f64()),
             engines,
+            flows,
             rows: Vec::new(),
             emulator_late_p99_ms: 0.0,
             stolen_percent: None,
@@ -110,7 +123,7 @@ impl Report {
 
     /// Computes rows and goals from the records.
     pub(crate) fn finish(mut self) -> Report {
-        self.rows = self.engines.iter().filter_map(|engine| self.row(*engine)).collect();
+        self.rows = self.played().into_iter().filter_map(|played| self.row(played)).collect();
         let late = self.records.iter().map(|record| record.measure.late_p99_ms);
         self.emulator_late_p99_ms = late.fold(0.0, f64::max);
         self.stolen_percent = Spread::of(self.records.iter().map(|record| record.measure.stolen_percent));
@@ -118,22 +131,32 @@ impl Report {
         self
     }
 
+    /// Each flow of each engine.
+    fn played(&self) -> Vec<Played> {
+        let flows = |engine: &Engine| (0..self.flows.len()).map(|flow| (*engine, flow)).collect::<Vec<_>>();
+        self.engines.iter().flat_map(flows).collect()
+    }
+
+    fn records(&self, (engine, flow): Played) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(move |record| (record.engine, record.flow) == (engine, flow))
+    }
+
     /// The numbers of an engine, with their rounds.
-    pub(crate) fn values(&self, engine: Engine, of: impl Fn(&Measure) -> Option<f64>) -> Vec<(u32, f64)> {
-        let records = self.records.iter().filter(|record| record.engine == engine);
-        records.filter_map(|record| Some((record.round, of(&record.measure)?))).collect()
+    pub(crate) fn values(&self, played: Played, of: impl Fn(&Measure) -> Option<f64>) -> Vec<(u32, f64)> {
+        self.records(played).filter_map(|record| Some((record.round, of(&record.measure)?))).collect()
     }
 
-    pub(crate) fn summary(&self, engine: Engine, of: impl Fn(&Measure) -> Option<f64>) -> Option<Spread> {
-        Spread::of(self.values(engine, of).into_iter().map(|(_, value)| value))
+    pub(crate) fn summary(&self, played: Played, of: impl Fn(&Measure) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.values(played, of).into_iter().map(|(_, value)| value))
     }
 
-    fn row(&self, engine: Engine) -> Option<Row> {
-        let median = |of: fn(&Measure) -> f64| self.summary(engine, |m| Some(of(m))).map(|summary| summary.median);
-        let optional = |of: fn(&Measure) -> Option<f64>| self.summary(engine, of);
+    fn row(&self, played: Played) -> Option<Row> {
+        let median = |of: fn(&Measure) -> f64| self.summary(played, |m| Some(of(m))).map(|summary| summary.median);
+        let optional = |of: fn(&Measure) -> Option<f64>| self.summary(played, of);
         Some(Row {
-            engine: engine.word(),
-            frames: self.frames,
+            engine: played.0.word(),
+            flow: self.flows[played.1].clone(),
+            frames: self.records(played).next()?.measure.frames,
             in_time: median(|m| m.in_time)?,
             delivered: median(|m| m.delivered)?,
             p50_ms: optional(|m| m.p50_ms).map(|summary| summary.median),
@@ -144,7 +167,7 @@ impl Report {
             cpu_ms: median(|m| m.cpu_ms)?,
             mbit_per_s: optional(Measure::mbit_per_s).map(|summary| summary.median),
             beside_bps: optional(|m| m.beside_bps).map(|summary| summary.median),
-            rounds: self.values(engine, |m| Some(m.in_time)).len(),
+            rounds: self.records(played).count(),
             spread: Spreads {
                 in_time: optional(|m| Some(m.in_time)),
                 p50_ms: optional(|m| m.p50_ms),
@@ -165,12 +188,22 @@ impl Report {
         );
         self.missing.iter().for_each(|lack| text += &format!("{} is missing: {}\n", lack.engine.word(), lack.why));
         self.invalid.iter().chain(&self.failures).for_each(|line| text += &format!("{line}\n"));
-        text + &format!("\n{}\n", goals::table(&self.goals))
+        if !self.goals.is_empty() {
+            text += &format!("\n{}\n", goals::table(&self.goals));
+        }
+        text
     }
 
     fn columns(&self) -> Vec<Column> {
         let mut columns: Vec<Column> = match self.experiment {
             Experiment::Loopback => vec![("Mbit/s", Measure::mbit_per_s), ("delivered", |m| Some(m.delivered))],
+            Experiment::Rfc8867 { .. } => vec![
+                ("frames", |m| Some(m.frames as f64)),
+                ("in time", |m| Some(m.in_time)),
+                ("Mbit/s", Measure::mbit_per_s),
+                ("p50 ms", |m| m.p50_ms),
+                ("p99 ms", |m| m.p99_ms),
+            ],
             _ => vec![
                 ("in time", |m| Some(m.in_time)),
                 ("delivered", |m| Some(m.delivered)),
@@ -182,7 +215,7 @@ impl Report {
             columns.push(("sent, of delivered", |m| (m.sent_bytes > 0.0).then(|| m.sent_bytes / m.delivered_bytes)));
         }
         columns.extend([("CPU ms", (|m| Some(m.cpu_ms.round())) as Of), ("CPU ms per Mbit", Measure::cpu_ms_per_mbit)]);
-        if self.experiment == Experiment::BesideTcp {
+        if self.records.iter().any(|record| record.measure.beside_bps.is_some()) {
             columns.push(("TCP beside, Mbit/s", |m| Some(m.beside_bps? / 1e6)));
         }
         columns
@@ -192,13 +225,18 @@ impl Report {
         let columns = self.columns();
         let names = ["engine"].into_iter().chain(columns.iter().map(|(name, _)| *name));
         let mut table = table(names.map(str::to_owned));
-        for engine in self.engines.iter().filter(|engine| !self.values(**engine, |m| Some(m.in_time)).is_empty()) {
-            let cell = |of: Of| self.summary(*engine, of).map_or("–".into(), |summary| summary.text(number));
-            table.add_row([engine.word()].into_iter().chain(columns.iter().map(|(_, of)| cell(*of))));
+        for played in self.played().into_iter().filter(|played| self.records(*played).next().is_some()) {
+            let cell = |of: Of| self.summary(played, of).map_or("–".into(), |summary| summary.text(number));
+            let flow = self.flows[played.1].as_ref().map_or(String::new(), |flow| format!(" {flow}"));
+            let name = played.0.word() + &flow;
+            table.add_row([name].into_iter().chain(columns.iter().map(|(_, of)| cell(*of))));
         }
         table
     }
 }
+
+/// An engine, and which of its flows.
+pub(crate) type Played = (Engine, usize);
 
 /// A number of a run, and its name in the table.
 type Column = (&'static str, Of);

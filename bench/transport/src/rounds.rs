@@ -47,11 +47,14 @@ fn take_turn(
     engine: Engine,
     round: u32,
     attempt: u32,
-    outcome: Result<(Measure, Vec<String>)>,
+    outcome: Result<(Vec<Measure>, Vec<String>)>,
 ) -> bool {
     let (name, in_round) = (engine.word(), round + 1);
     match outcome {
-        Ok((measure, reasons)) if reasons.is_empty() => report.records.push(Record { round, engine, measure }),
+        Ok((measures, reasons)) if reasons.is_empty() => {
+            let record = |(flow, measure)| Record { round, engine, flow, measure };
+            report.records.extend(measures.into_iter().enumerate().map(record));
+        }
         Ok((_, reasons)) => {
             let (attempt, reasons) = (attempt + 1, reasons.join("; "));
             report.invalid.push(format!(
@@ -64,22 +67,24 @@ fn take_turn(
     true
 }
 
-/// The numbers of one run, and the reasons why it does not count.
-fn measure(stage: &Stage<'_>, engine: Engine, options: &Options, round: u32) -> Result<(Measure, Vec<String>)> {
+/// The numbers of each flow in one run, and the reasons why the run does not count.
+fn measure(stage: &Stage<'_>, engine: Engine, options: &Options, round: u32) -> Result<(Vec<Measure>, Vec<String>)> {
     // The seed of a round is the same for all engines.
     let seed = options.seed.wrapping_add(round.into());
-    let is_beside = options.experiment == Experiment::BesideTcp;
     let place = match options.experiment {
         Experiment::Loopback => Place::Loopback,
-        _ => Place::link(&options.link, seed)?,
+        _ => Place::link(&options.lab(seed))?,
     };
+    let is_beside = options.experiment == Experiment::BesideTcp;
     if let Some(link) = options.link.rate.mean().filter(|_| is_beside) {
         place.reserve(link, options.granted, PORT)?;
     }
     let (before, since) = (stolen(), Instant::now());
-    let arrived = stage.run(&place, engine, is_beside)?;
+    let arrived = stage.run(&place, engine, seed)?;
     let (taken, link) = (stolen_percent(stolen() - before, since.elapsed()), place.counts()?);
-    Ok((Measure::new(stage.plan, &arrived, &link, taken), link.reasons))
+    let flows = stage.flows.iter().zip(&arrived);
+    let measures = flows.map(|(flow, arrived)| Measure::new(&flow.plan, arrived, &link, taken)).collect();
+    Ok((measures, link.reasons))
 }
 
 /// Time that the hypervisor took from all CPUs, in percent of their time.
@@ -102,16 +107,16 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report::new(String::new(), &Options::example(), vec![Engine::Tcp])
+        Report::new(String::new(), &Options::example(), vec![Engine::Tcp], vec![None])
     }
 
     #[test]
     fn a_run_with_a_late_emulator_is_repeated() {
         let mut report = report();
         let late = vec!["the emulator was late".to_owned()];
-        assert!(!take_turn(&mut report, Engine::Tcp, 0, 0, Ok((Measure::default(), late))));
+        assert!(!take_turn(&mut report, Engine::Tcp, 0, 0, Ok((vec![Measure::default()], late))));
         assert!(report.records.is_empty() && report.invalid[0].ends_with("the emulator was late"));
-        assert!(take_turn(&mut report, Engine::Tcp, 0, 1, Ok((Measure::default(), Vec::new()))));
+        assert!(take_turn(&mut report, Engine::Tcp, 0, 1, Ok((vec![Measure::default()], Vec::new()))));
         assert_eq!(report.records.len(), 1);
     }
 

@@ -3,11 +3,15 @@
 mod common;
 
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{ACCESS, PATIENCE, Realm, name, receive_all, send_all, target};
-use qfabric_carrier::{ClientConnection, Error, Options, Target, Tls};
+use common::{ACCESS, PATIENCE, Realm, finish, name, receive_all, send_all, target};
+use qfabric_carrier::{ClientConnection, Engine, Error, Options, ServerConnection, Target, Tls};
+use qfabric_types::RandomNumbers;
 
 fn refused(result: Result<ClientConnection, Error>) -> String {
     match result {
@@ -107,4 +111,109 @@ fn a_flood_of_nonsense_keeps_nobody_out() {
     let accepted = server.accept(PATIENCE).unwrap();
     send_all(&client, 0..12, None);
     receive_all(&accepted, 0..12);
+}
+
+#[test]
+fn a_service_with_an_expired_certificate_is_refused_with_the_next_step() {
+    let realm = Realm::new();
+    let expired = expired(&realm, "wall");
+    let server = ServerConnection::register(name("film"), "127.0.0.1:0".parse().unwrap(), expired, Options::default());
+    let said = match server {
+        Ok(server) => refused(realm.open("cam", server.address(), Options::default())),
+        Err(error) => error.problem().to_string(),
+    };
+    assert!(said.contains("expired") && said.contains("qfabric channel issue"), "{said}");
+}
+
+/// What a relay does.
+const HAND_OVER: u8 = 0;
+const DISTURB: u8 = 1;
+const STOP: u8 = 2;
+
+/// Hands packets between one client and a service.
+struct Relay {
+    address: SocketAddr,
+    does: Arc<AtomicU8>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    fn new(server: SocketAddr) -> Relay {
+        let [outside, inside] = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        inside.connect(server).unwrap();
+        for socket in [&outside, &inside] {
+            socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        }
+        let (address, does) = (outside.local_addr().unwrap(), Arc::new(AtomicU8::new(HAND_OVER)));
+        let told = does.clone();
+        let thread = Some(std::thread::spawn(move || relay(&outside, &inside, &told)));
+        Relay { address, does, thread }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.does.store(STOP, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// Disturbed: each packet passes once, every eighth one behind the next. Before it come a copy with one bit changed, which may
+/// also be cut, and one of the eight packets before it.
+fn relay(outside: &UdpSocket, inside: &UdpSocket, does: &AtomicU8) {
+    let (mut client, mut numbers, mut packet) = (None, RandomNumbers::new(7), vec![0; 65_536]);
+    let (mut passed, mut held): ([Vec<Vec<u8>>; 2], [Option<Vec<u8>>; 2]) = Default::default();
+    while does.load(Ordering::Relaxed) != STOP {
+        for side in 0..2 {
+            let from = [outside, inside][side];
+            while let Ok((length, source)) = from.recv_from(&mut packet) {
+                let original = packet[..length].to_vec();
+                if side == 0 {
+                    client = Some(source);
+                }
+                let send = |bytes: &[u8]| match (side, client) {
+                    (0, _) => _ = inside.send(bytes),
+                    (_, Some(client)) => _ = outside.send_to(bytes, client),
+                    (_, None) => {}
+                };
+                if does.load(Ordering::Relaxed) == HAND_OVER {
+                    send(&original);
+                    continue;
+                }
+                let mut forged = original.clone();
+                forged[numbers.draw() as usize % length] ^= 1 << (numbers.draw() % 8);
+                send(&forged[..if numbers.draw() % 4 == 0 { length / 2 } else { length }]);
+                if let Some(old) = passed[side].get(numbers.draw() as usize % 8) {
+                    send(old);
+                }
+                passed[side].insert(0, original.clone());
+                passed[side].truncate(8);
+                if numbers.draw() % 8 == 0 && held[side].is_none() {
+                    held[side] = Some(original);
+                } else {
+                    send(&original);
+                    held[side].take().iter().for_each(|late| send(late));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn forged_replayed_and_reordered_packets_change_nothing_in_a_running_stream() {
+    for engine in [Engine::Metp, Engine::Streams] {
+        let options = Options { engine, handshake_time: PATIENCE, idle_limit: PATIENCE, ..Options::default() };
+        let realm = Realm::new();
+        let server = realm.serve(options.clone());
+        let relay = Relay::new(server.address());
+        let client = realm.open("cam", relay.address, options).unwrap();
+        let accepted = server.accept(PATIENCE).unwrap();
+        // QUIC promises nothing for a handshake that somebody on the path alters (RFC 9000 §21.1).
+        relay.does.store(DISTURB, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| receive_all(&accepted, 0..60));
+            send_all(&client, 0..60, None);
+        });
+        finish(&client, &accepted);
+    }
 }

@@ -21,8 +21,9 @@ Examples: qfabric demo --out report
           qfabric demo --only qualman --out report
           qfabric demo --only qualman --only cpu-1 --frames 150 --runs 1
 
---only qualman plays the experiments of QualMan (§7) with the frames and runs of the paper; further --only words select
-some of them. --seconds shortens the runs, and the report names the factor.
+--only qualman plays the experiments of QualMan (§6.3, §7: Figures 10 and 12 to 15, Table 6) with the frames and runs of the \
+paper; further --only words select some of them: rates, cpu-1, cpu-2, mpeg-1, mpeg-2, comm-1, comm-2, lip. --frames, --runs \
+and --seconds shorten the runs, and the report names the factor.
 
 ffmpeg makes the clips at the first run, which takes some minutes; they are kept in the folder of --cache. Ctrl-C restores \
 all settings and prints a report of the measurements so far; the exit code is 130 then. Otherwise the exit code is 0 if a \
@@ -36,8 +37,9 @@ pub(crate) struct Args {
     /// --only qualman: as long as --frames and --runs need]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
-    /// With --only conference: each scenario takes 420 s, as in the paper
-    #[arg(long, conflicts_with = "seconds")]
+    /// With --only conference: each scenario takes 420 s, as in the paper; with --only qualman: 650 frames and three runs, as
+    /// in the paper, which is its default
+    #[arg(long, conflicts_with_all = ["seconds", "frames", "runs"])]
     full: bool,
     /// Write the report, plots and tables into this folder; it is created if it is missing
     #[arg(long, value_name = "FOLDER")]

@@ -54,6 +54,28 @@ fn a_tcp_flow_beside_the_frames_carries_bits() {
 }
 
 #[test]
+fn each_flow_of_a_test_case_of_the_rfc_has_a_row_and_a_pause_sends_no_frames() {
+    let arguments = ["--scenario", "5.8", "--shorten", "20", "--engines", "metp,tcp"];
+    let Some((rows, all)) = measured(&arguments) else { return };
+    let told = all["invalid"].as_array().unwrap().len() + all["failures"].as_array().unwrap().len();
+    assert!(rows.len() == 6 || told > 0, "{all:#}");
+    for (at, row) in rows.iter().enumerate() {
+        // 119 s of 25 frames, of which 20 s are the pause.
+        let frames = if at % 3 == 1 { 123 } else { 148 };
+        assert!(row["frames"] == frames && row["in_time"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["flow"].as_str().unwrap().starts_with("up, 0 to 119 s"), "{row}");
+    }
+}
+
+#[test]
+fn the_short_tcp_flows_of_the_rfc_carry_bits_beside_two_media_flows() {
+    let arguments = ["--scenario", "rfc8867-5.7", "--shorten", "30", "--engines", "metp"];
+    let Some((rows, all)) = measured(&arguments) else { return };
+    assert!(rows.iter().all(|row| row["beside_bps"].as_f64().unwrap() > 0.0), "{all:#}");
+    assert!(all["conditions"].as_str().unwrap().contains("times divided by 30"), "{all:#}");
+}
+
+#[test]
 fn every_large_frame_crosses_the_loopback() {
     let Some((rows, all)) = measured(&["--frames", "50", "--loopback", "--engines", "metp,metp-streams,quic"]) else {
         return;
@@ -74,7 +96,14 @@ fn a_rival_that_is_not_installed_names_the_command_that_installs_it() {
 
 #[test]
 fn frames_and_rounds_have_bounds() {
-    for wrong in [["--frames", "9"], ["--frames", "100001"], ["--rounds", "0"], ["--loss", "200%"], ["--rtt", "40"]] {
+    for wrong in [
+        ["--frames", "9"],
+        ["--frames", "100001"],
+        ["--rounds", "0"],
+        ["--loss", "200%"],
+        ["--rtt", "40"],
+        ["--scenario", "5.9"],
+    ] {
         let output = bench(&wrong).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -38,7 +38,7 @@ pub use link::{Delivery, EmulatedLink};
 pub use loss::{LossModel, LossSource};
 pub use path::EmulatedPath;
 pub use report::{DirectionCounters, DirectionReport, LabReport};
-pub use scenario::Scenario;
+pub use scenario::{MediaFlow, SHORT_TCP, Scenario, TcpTraffic};
 pub use schedule::Schedule;
 pub use settings::{LabSettings, LinkChange, LinkDirection, LinkRate, LinkSettings, QueueLimit, SettingsError};
 pub use spread::Spread;

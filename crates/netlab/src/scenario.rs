@@ -1,10 +1,14 @@
 //! The test cases 5.1 to 5.8 of RFC 8867 («Test Cases for Evaluating Congestion Control for Interactive Real-Time
-//! Media», 2021), as links. The flows of each case are the user's commands; [`Scenario::flows`] says which.
+//! Media», 2021), as links and flows. `qfabric lab` runs the user's commands over such a link, and `qfabric metp bench`
+//! plays the flows.
 //!
-//! Common to all cases: one-way propagation delay 50 ms, jitter of at most 30 ms from end to end, drop-tail queue of
-//! 300 ms, no loss. A capacity is the reference capacity times a ratio that changes over time. The rates count IP
-//! packets. Both directions have the capacity of the case, except in 5.3. The direction without media gets the largest
-//! capacity of the case, because the RFC varies one path.
+//! Common to all cases (§4.2): one-way propagation delay 50 ms, jitter of at most 30 ms from end to end, drop-tail queue
+//! of 300 ms, no loss. A capacity is the reference capacity times a ratio that changes over time (Tables 1 to 4). The
+//! rates count IP packets. Both directions have the capacity of the case, except in §5.3. The direction without media
+//! gets the largest capacity of the case, because the RFC varies one path.
+//!
+//! Source of the numbers: the text of draft-ietf-rmcat-eval-test-03 (2016), which became the RFC; §5.5 names no capacity
+//! there and has that of the authors' own test suite for ns-3. docs/design/0040-netlab.md says what was not compared.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +39,56 @@ pub enum Scenario {
     PauseAndResume,
 }
 
+/// A flow of media; times in seconds from the start of the test case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MediaFlow {
+    pub direction: LinkDirection,
+    /// Which address of the peer's end it goes to ([`LabSettings::paths`]).
+    pub path: usize,
+    pub begin: u64,
+    pub end: u64,
+    /// Nothing is sent between these times.
+    pub pause: Option<(u64, u64)>,
+}
+
+impl fmt::Display for MediaFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MediaFlow { direction, path, begin, end, pause } = self;
+        let direction = if *direction == LinkDirection::Up { "up" } else { "down" };
+        write!(f, "{direction}, {begin} to {end} s")?;
+        if *path > 0 {
+            write!(f, ", path {path}")?;
+        }
+        match pause {
+            Some((from, to)) => write!(f, ", pause {from} to {to} s"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// TCP beside media, with the kernel's usual congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpTraffic {
+    /// One flow, as fast as it can (§5.6).
+    Long,
+    /// [`SHORT_TCP`] (§5.7).
+    Short,
+}
+
+/// The short TCP flows of §5.7: each downloads files, with pauses between them.
+#[derive(Clone, Debug)]
+pub struct ShortTcp {
+    pub flows: usize,
+    /// Flows that begin with a download; the others begin with a pause.
+    pub begin_at_once: usize,
+    /// Sizes of the files in bytes, uniform.
+    pub bytes: std::ops::RangeInclusive<u64>,
+    /// Mean of the pauses in seconds, exponential.
+    pub mean_pause: f64,
+}
+
+pub const SHORT_TCP: ShortTcp = ShortTcp { flows: 10, begin_at_once: 2, bytes: 100_000..=1_000_000, mean_pause: 10.0 };
+
 /// Seconds and capacity in kbit/s.
 type Pattern = &'static [(u64, u64)];
 
@@ -63,20 +117,32 @@ impl Scenario {
         }
     }
 
-    /// The flows that the test case asks for.
-    pub fn flows(self) -> &'static str {
+    /// The media flows of the test case (the media timelines of §5). In the RFC, each has video of 150 kbit/s to 1.5 Mbit/s
+    /// and audio of 20 kbit/s (§4.3).
+    pub fn media(self) -> Vec<MediaFlow> {
+        let up = |begin, end| MediaFlow { direction: LinkDirection::Up, path: 0, begin, end, pause: None };
         match self {
-            Scenario::VariableCapacity => "one media flow up",
-            Scenario::VariableCapacityManyFlows => "two media flows up",
-            Scenario::CongestedFeedback => "one media flow up and one down",
-            Scenario::CompetingFlows => "three media flows up, which start at 0, 20 and 40 s",
-            Scenario::RoundTripFairness => "five media flows up, one to each address of $QFABRIC_LAB_PEERS, 10 s apart",
-            Scenario::LongTcp => "one media flow and one long TCP flow up",
-            Scenario::ShortTcp => {
-                "two media flows up, and ten series of TCP downloads of 100 kB to 1 MB (uniform) with pauses of 10 s on \
-                 average (exponential); two begin with a download, eight with a pause"
+            Scenario::VariableCapacity => vec![up(0, 99)],
+            Scenario::VariableCapacityManyFlows => vec![up(0, 125); 2],
+            Scenario::CongestedFeedback => {
+                vec![up(0, 99), MediaFlow { direction: LinkDirection::Down, ..up(0, 99) }]
             }
-            Scenario::PauseAndResume => "three media flows up, the first of which pauses from 40 s to 60 s",
+            Scenario::CompetingFlows => [0, 20, 40].map(|begin| up(begin, 119)).to_vec(),
+            Scenario::RoundTripFairness => (0..5).map(|path| MediaFlow { path, ..up(10 * path as u64, 299) }).collect(),
+            Scenario::LongTcp => vec![up(5, 119)],
+            Scenario::ShortTcp => vec![up(5, 299); 2],
+            Scenario::PauseAndResume => {
+                vec![up(0, 119), MediaFlow { pause: Some((40, 60)), ..up(0, 119) }, up(0, 119)]
+            }
+        }
+    }
+
+    /// The TCP traffic up beside the media, from the start of the test case to its end.
+    pub fn tcp(self) -> Option<TcpTraffic> {
+        match self {
+            Scenario::LongTcp => Some(TcpTraffic::Long),
+            Scenario::ShortTcp => Some(TcpTraffic::Short),
+            _ => None,
         }
     }
 
@@ -146,14 +212,19 @@ impl fmt::Display for Scenario {
     }
 }
 
+/// Before the number of the test case.
+const PREFIX: &str = "rfc8867-";
+
 impl FromStr for Scenario {
     type Err = InvalidQuantity;
 
     fn from_str(text: &str) -> Result<Scenario, InvalidQuantity> {
-        let known = Scenario::ALL.into_iter().find(|scenario| scenario.name() == text);
+        let is_named =
+            |scenario: &Scenario| scenario.name() == text || scenario.name().strip_prefix(PREFIX) == Some(text);
+        let known = Scenario::ALL.into_iter().find(is_named);
         known.ok_or_else(|| InvalidQuantity {
             text: text.chars().take(40).collect(),
-            expected: "a test case of RFC 8867: rfc8867-5.1 to rfc8867-5.8",
+            expected: "a test case of RFC 8867: rfc8867-5.1 to rfc8867-5.8, or 5.1 to 5.8",
         })
     }
 }
@@ -168,7 +239,13 @@ mod tests {
             let settings = scenario.settings(1);
             assert_eq!(settings.check(), Ok(()), "{scenario}");
             assert!(settings.schedule.length() < scenario.length());
-            assert_eq!(scenario.name().parse(), Ok(scenario));
+            for name in [scenario.name(), &scenario.name()[PREFIX.len()..]] {
+                assert_eq!(name.parse(), Ok(scenario));
+            }
+            let (paths, length) = (settings.paths.len(), scenario.length().get() / 1_000_000_000);
+            assert!(
+                scenario.media().iter().all(|flow| flow.begin < flow.end && flow.end <= length && flow.path < paths)
+            );
         }
         assert!("rfc8867-5.9".parse::<Scenario>().unwrap_err().to_string().contains("rfc8867-5.1"));
     }
@@ -181,6 +258,29 @@ mod tests {
             settings.schedule.steps.iter().map(|step| (step.at.get() / 1_000_000_000, step.change.rate.clone()));
         let expected = [(40, 2_500), (60, 600), (80, 1_000)].map(|(at, kbps)| (at, Some(rate(kbps))));
         assert_eq!(steps.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_flows_have_the_timelines_of_the_rfc() {
+        let flows = |scenario: Scenario| scenario.media().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(flows(Scenario::CongestedFeedback), ["up, 0 to 99 s", "down, 0 to 99 s"]);
+        assert_eq!(flows(Scenario::CompetingFlows), ["up, 0 to 119 s", "up, 20 to 119 s", "up, 40 to 119 s"]);
+        assert_eq!(flows(Scenario::RoundTripFairness)[4], "up, 40 to 299 s, path 4");
+        let paused = ["up, 0 to 119 s", "up, 0 to 119 s, pause 40 to 60 s", "up, 0 to 119 s"];
+        assert_eq!(flows(Scenario::PauseAndResume), paused);
+        assert_eq!(
+            (flows(Scenario::LongTcp), Scenario::LongTcp.tcp()),
+            (vec!["up, 5 to 119 s".into()], Some(TcpTraffic::Long))
+        );
+        assert_eq!((flows(Scenario::ShortTcp).len(), Scenario::ShortTcp.tcp()), (2, Some(TcpTraffic::Short)));
+    }
+
+    #[test]
+    fn a_shortened_case_has_all_changes_sooner() {
+        let mut settings = Scenario::VariableCapacity.settings(1);
+        settings.schedule.shorten(10);
+        let at: Vec<_> = settings.schedule.steps.iter().map(|step| step.at.to_string()).collect();
+        assert_eq!(at, ["4 s", "6 s", "8 s"]);
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Schedule {
         self.steps.push(Step { at, directions: directions.to_vec(), change });
     }
 
+    /// Divides all times by this factor.
+    pub fn shorten(&mut self, factor: u32) {
+        self.steps.iter_mut().for_each(|step| step.at = Nanos::new(step.at.get() / u64::from(factor.max(1))));
+    }
+
     /// Reads the text of a schedule.
     pub fn parse(text: &str) -> Result<Schedule, TextError> {
         let mut schedule = Schedule::default();

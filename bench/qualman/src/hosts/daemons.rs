@@ -12,14 +12,14 @@ use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::Client;
 use qfabric_demo::children::{self, ChildGuard, Stop};
 use qfabric_netlab::{Lab, LabEnd, LabSettings, LinkRate, LinkSettings, QueueLimit};
-use qfabric_types::Nanos;
+use qfabric_types::{BitRate, Nanos};
 
 use crate::background::Player;
 
 /// The lab's device at both ends.
 pub(super) const INTERFACE: &str = "lab0";
-/// The link is larger than all streams together, as the paper's ATM link was.
-const LINK: &str = "100M";
+/// The emulator is this much faster than the link that the daemons know, so that packets wait in the daemons' queues.
+const EMULATOR: f64 = 1.02;
 const CHANNEL_PORT: u16 = 7_700;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Attempts to open a link.
@@ -58,6 +58,7 @@ pub(super) struct Site {
     /// Asked to end first, so that they put everything back.
     daemons: Mutex<Vec<ChildGuard>>,
     lab: Lab,
+    link: BitRate,
     program: PathBuf,
     part: Vec<String>,
     folder: PathBuf,
@@ -83,9 +84,9 @@ impl Drop for Site {
 
 impl Site {
     /// Makes the link and the certificates; no daemon runs yet.
-    pub(super) fn new(player: &Player, folder: &Path, seed: u64) -> Result<Site> {
+    pub(super) fn new(player: &Player, folder: &Path, rate: BitRate, seed: u64) -> Result<Site> {
         let link = LinkSettings {
-            rate: LinkRate::Constant(LINK.parse().context("the link's rate")?),
+            rate: LinkRate::Constant(BitRate::new((EMULATOR * rate.as_f64()) as u64)),
             delay: Nanos::from_millis(1),
             queue: QueueLimit::Time(Nanos::from_millis(100)),
             ..LinkSettings::default()
@@ -94,6 +95,7 @@ impl Site {
         let site = Site {
             daemons: Mutex::default(),
             lab,
+            link: rate,
             program: player.0.clone(),
             part: player.1.clone(),
             folder: folder.to_owned(),
@@ -132,7 +134,7 @@ impl Site {
         let clients = [self.client(End::Sender, stop)?, self.client(End::Receiver, stop)?];
         for end in End::BOTH {
             let mut open = Command::new(&self.program);
-            open.args(["net", "link", "add", INTERFACE, "--rate", LINK, "--htb"]);
+            open.args(["net", "link", "add", INTERFACE, "--htb", "--rate"]).arg(self.link.get().to_string());
             open.env("QFABRIC_SOCKET", self.socket(end));
             let mut open = self.enter(open, end)?;
             // A daemon that has just started may need longer than a request may take.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use qfabric_client::Client;
 use qfabric_demo::children::{self, ChildGuard, Stop};
 use qfabric_demo::record::parse_log;
 use qfabric_types::{Instant, Nanos};
@@ -36,6 +37,18 @@ const READY_PATIENCE: Duration = Duration::from_secs(60);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// Port of the first receiver.
 const PORT: u16 = 7_900;
+/// Nobody listens there: the discard service.
+const FLOOD_PORT: u16 = 9;
+
+/// What the streams of a run share.
+struct Scene<'a> {
+    site: &'a Site,
+    /// Of the daemons, if there are any.
+    clients: Option<[Client; 2]>,
+    folder: &'a Path,
+    /// Length of each stream.
+    seconds: f64,
+}
 
 /// What the runs on two hosts share.
 pub(crate) struct TwoHosts<'a> {
@@ -85,16 +98,29 @@ impl TwoHosts<'_> {
     /// Sends `frames` frames of the fastest stream.
     pub(crate) fn run(&self, experiment: Experiment, reserved: Reserved, frames: u32) -> Result<Played> {
         let folder = tempfile::Builder::new().prefix("hosts-").tempdir_in(self.folder)?;
-        let site = Site::new(self.player, folder.path(), self.seed)?;
+        let site = Site::new(self.player, folder.path(), experiment.link(), self.seed)?;
         let clients = match reserved {
             Reserved::Everything => Some(site.start_daemons(self.stop)?),
             _ => None,
         };
-        let seconds = experiment.seconds(frames);
-        let plans = experiment.streams();
-        let connect = |(at, plan)| {
-            let decoder = self.decoder(folder.path(), at, plan, frames_of(plan, seconds))?;
-            self.connect(&site, at, plan, frames_of(plan, seconds), decoder)
+        let scene = Scene { site: &site, clients, folder: folder.path(), seconds: experiment.seconds(frames) };
+        let mut played = Played { streams: Vec::new(), notes: Vec::new(), disturbance: None };
+        for plans in experiment.parts() {
+            self.play(&scene, experiment, plans, &mut played)?;
+        }
+        let reasons = site.invalid()?;
+        played.disturbance = (!reasons.is_empty()).then(|| reasons.join("; "));
+        Ok(played)
+    }
+
+    /// Sends the streams that run together, and adds their times.
+    fn play(&self, scene: &Scene, experiment: Experiment, plans: &[StreamPlan], played: &mut Played) -> Result<()> {
+        let Scene { site, clients, folder, seconds } = scene;
+        let seconds = *seconds;
+        let before = played.streams.len();
+        let connect = |(at, plan): (usize, &StreamPlan)| {
+            let decoder = self.decoder(folder, at, plan, frames_of(plan, seconds))?;
+            self.connect(site, before + at, plan, frames_of(plan, seconds), decoder)
         };
         let mut ends = plans.iter().enumerate().map(connect).collect::<Result<Vec<_>>>()?;
         let reserve = |(ends, plan): (&Ends, &StreamPlan)| {
@@ -103,7 +129,7 @@ impl TwoHosts<'_> {
         };
         let held = ends.iter().zip(plans).map(reserve).collect::<Result<Vec<_>>>()?;
         // After the reservations: their set-up is no part of the measurement.
-        let background = Background::start(self.player, self.folder, self.background)?;
+        let load = self.load(site, experiment)?;
         let start = qfabric_linux::clock::now() + HEAD_START;
         for (ends, held) in ends.iter_mut().zip(&held) {
             let contract = held.as_ref().map_or("-".to_owned(), |held| held.contract.id().to_string());
@@ -114,14 +140,22 @@ impl TwoHosts<'_> {
             }
         }
         self.wait(&mut ends, start + Nanos::from_f64((seconds + GRACE) * 1e9))?;
-        drop(background);
+        drop(load);
         let times = |(ends, plan)| times(ends, plan, start, seconds);
-        let streams = ends.into_iter().zip(plans).map(times).collect::<Result<_>>()?;
-        let notes = held.iter().flatten().flat_map(|held| held.notes.clone()).collect();
-        held.into_iter().flatten().try_for_each(|held| held.contract.end())?;
-        let reasons = site.invalid()?;
-        let disturbance = (!reasons.is_empty()).then(|| reasons.join("; "));
-        Ok(Played { streams, notes, disturbance })
+        let streams = ends.into_iter().zip(plans).map(times).collect::<Result<Vec<_>>>()?;
+        played.streams.extend(streams);
+        played.notes.extend(held.iter().flatten().flat_map(|held| held.notes.clone()));
+        Ok(held.into_iter().flatten().try_for_each(|held| held.contract.end())?)
+    }
+
+    /// A flood of the link, or the background programs.
+    fn load(&self, site: &Site, experiment: Experiment) -> Result<(Option<ChildGuard>, Background)> {
+        let flood = experiment.is_in_turn().then(|| -> Result<ChildGuard> {
+            let words = [format!("{}:{FLOOD_PORT}", site.address()), experiment.link().get().to_string()];
+            children::spawn(site.command("flood", &words, End::Sender)?)
+        });
+        let programs = if flood.is_some() { 0 } else { self.background };
+        Ok((flood.transpose()?, Background::start(self.player, self.folder, programs)?))
     }
 
     /// Starts both processes of a stream and waits until they are connected.

@@ -8,7 +8,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,8 +46,12 @@ struct Part {
     file: Option<PathBuf>,
 }
 
-/// Plays `send` or `receive` with `TLS HOST SOCKET ADDRESS FRAMES BYTES PERIOD RATE PLAYOUT FILE`.
+/// Plays `send` or `receive` with `TLS HOST SOCKET ADDRESS FRAMES BYTES PERIOD RATE PLAYOUT FILE`, or `flood` with
+/// `TLS HOST SOCKET ADDRESS RATE`.
 pub(crate) fn play(part: &str, words: &[&str]) -> Result<()> {
+    if let ("flood", [_, _, _, address, rate]) = (part, words) {
+        return flood(address.parse()?, rate.parse()?);
+    }
     let [tls, host, socket, address, frames, bytes, period, rate, play_out, file] = words[..] else {
         bail!("{part} needs ten words, not {}", words.len());
     };
@@ -192,6 +196,24 @@ fn answer_at_the_end(shown: Arc<Mutex<Vec<(u32, u64)>>>) {
         say(&format!("{lines}end"));
         std::process::exit(0)
     });
+}
+
+/// Sends half as much again as a link of this rate carries, until the conductor ends this process.
+fn flood(address: SocketAddr, link_bps: u64) -> Result<()> {
+    const PACKET: usize = 1_400;
+    /// Packets at a time: fewer wake-ups.
+    const BURST: u64 = 4;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("the flood's socket")?;
+    let pause_ns = BURST * PACKET as u64 * 8 * 1_000_000_000 / (link_bps / 2 * 3);
+    let begin = now_ns();
+    for burst in 1.. {
+        for _ in 0..BURST {
+            // A full queue drops the packet.
+            let _ = socket.send_to(&[0; PACKET], address);
+        }
+        sleep_until(begin + burst * pause_ns);
+    }
+    Ok(())
 }
 
 fn say(line: &str) {

@@ -27,7 +27,8 @@ static struct {
 	const char *host, *latency_ms;
 	int port, sends;
 	uint64_t period_ns, granted_bps;
-	uint32_t frames, sizes[MOST_FRAMES];
+	/* A frame of size 0 is a pause; the others are expected. */
+	uint32_t frames, expected, sizes[MOST_FRAMES];
 } plan;
 
 /* Of each frame: bytes that have come, when it was due, when the last byte came; 0 is never. */
@@ -98,12 +99,12 @@ static void begin(int argc, char **argv)
 	plan.latency_ms = argv[5];
 	FILE *file = fopen(argv[4], "r");
 	unsigned long long period, deadline, granted;
-	if (!file || fscanf(file, "%llu %llu %llu", &period, &deadline, &granted) != 3)
+	if (!file || fscanf(file, "%llu %llu %llu %*d", &period, &deadline, &granted) != 3)
 		fail("the plan cannot be read");
 	plan.period_ns = period;
 	plan.granted_bps = granted;
 	while (plan.frames < MOST_FRAMES && fscanf(file, "%u %*c", &plan.sizes[plan.frames]) == 1)
-		plan.frames++;
+		plan.expected += plan.sizes[plan.frames++] > 0;
 	fclose(file);
 }
 
@@ -122,7 +123,7 @@ static void take(const void *message, size_t length)
 	if (come[i] < piece.size)
 		return;
 	__atomic_store_n(&arrived[i], clock_ns(CLOCK_MONOTONIC), __ATOMIC_RELEASE);
-	if (++complete == plan.frames)
+	if (++complete == plan.expected)
 		say("all");
 }
 

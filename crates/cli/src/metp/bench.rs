@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use qfabric_netlab::{Lab, LabSettings, LinkRate, LinkSettings, LossModel, QueueLimit, enter_user_namespace};
+use qfabric_netlab::{Lab, LinkRate, LinkSettings, LossModel, QueueLimit, Scenario, enter_user_namespace};
 use qfabric_transport_bench::{Engine, Experiment, MOST_FRAMES, Options};
 use qfabric_types::{BitRate, Nanos, Share};
 
@@ -17,6 +17,7 @@ const INTERRUPTED: u8 = 130;
 const EXAMPLES: &str = "\
 Examples: qfabric metp bench --loss 2% --rtt 40ms --rate 30M --frames 400
           qfabric metp bench --loss ge:1%,30% --engines metp,srt120 --rounds 5 --json
+          qfabric metp bench --scenario 5.1 --engines metp,quic,tcp --rounds 1
 
 An engine that is not installed is named with the command that installs it. Ctrl-C prints the results so far; the exit code \
 is 130 then.";
@@ -38,12 +39,19 @@ pub(crate) struct Args {
     /// Size of the queue before the link, as a time or an amount
     #[arg(long, value_name = "SIZE", default_value = "100ms")]
     queue: QueueLimit,
+    /// Test case of RFC 8867 with its link, media flows and TCP traffic: 5.1 to 5.8. No rate is granted; the report has a
+    /// row for each flow
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["loss", "rtt", "rate", "queue", "frames", "granted", "beside", "loopback"])]
+    scenario: Option<Scenario>,
+    /// With --scenario: divides all times of the test case, which take 100 to 300 s
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "scenario", value_parser = clap::value_parser!(u32).range(1..=100))]
+    shorten: u32,
     /// Number of frames of a run, 25 a second
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(10..=i64::from(MOST_FRAMES)))]
     frames: u32,
-    /// Time from when a frame is due at the sender until it must be at the receiver
-    #[arg(long, value_name = "TIME", default_value = "200ms")]
-    deadline: Nanos,
+    /// Time from when a frame is due at the sender until it must be at the receiver [default: 200ms; 400ms with --scenario]
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<Nanos>,
     /// Rate that is reserved for the stream; engines that take a rate get it [default: nine tenths of --rate;
     /// half of it with --beside; 10G with --loopback]
     #[arg(long, value_name = "RATE")]
@@ -101,15 +109,15 @@ pub(crate) fn run(args: Args) -> Outcome {
 fn check_link(options: &Options) -> Result<(), Failure> {
     // Before any thread starts.
     enter_user_namespace().map_err(lab::failure)?;
-    let settings = LabSettings::symmetric(options.link.clone(), options.seed);
-    Lab::new(&settings).map(drop).map_err(lab::failure)
+    Lab::new(&options.lab(options.seed)).map(drop).map_err(lab::failure)
 }
 
 fn experiment(args: &Args) -> Experiment {
-    match args.beside {
+    match (args.scenario, args.beside) {
+        (Some(case), _) => Experiment::Rfc8867 { case, shorten: args.shorten },
         _ if args.loopback => Experiment::Loopback,
-        Some(Beside::Tcp) => Experiment::BesideTcp,
-        None => Experiment::Deadlines,
+        (None, Some(Beside::Tcp)) => Experiment::BesideTcp,
+        (None, None) => Experiment::Deadlines,
     }
 }
 
@@ -118,9 +126,16 @@ fn defaults(args: &Args, experiment: Experiment) -> (BitRate, LossModel) {
     let of_rate = |tenths| BitRate::new(args.rate.get() / 10 * tenths);
     let two_percent = || LossModel::Random(Share::from_f64(0.02));
     match experiment {
-        Experiment::Deadlines => (of_rate(9), two_percent()),
+        Experiment::Deadlines | Experiment::Rfc8867 { .. } => (of_rate(9), two_percent()),
         Experiment::BesideTcp => (of_rate(5), LossModel::None),
         Experiment::Loopback => (BitRate::new(10_000_000_000), LossModel::None),
+    }
+}
+
+fn deadline(experiment: Experiment) -> Nanos {
+    match experiment {
+        Experiment::Rfc8867 { .. } => Options::RFC8867_DEADLINE,
+        _ => Nanos::from_millis(200),
     }
 }
 
@@ -139,7 +154,7 @@ fn options(args: Args, stop: &Arc<AtomicBool>) -> Result<Options, Failure> {
             ..LinkSettings::default()
         },
         frames: args.frames,
-        deadline: args.deadline,
+        deadline: args.deadline.unwrap_or(deadline(experiment)),
         granted: args.granted.unwrap_or(granted),
         rounds: args.rounds,
         seed: args.seed,
