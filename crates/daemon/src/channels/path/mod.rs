@@ -198,7 +198,8 @@ impl Fabric {
 
     /// Confirms changes, renews keys, and repeats what other hosts have not confirmed.
     fn look_at_path(&self, path: &Path, now: Instant) {
-        for (host, message) in lock(&path.receiving).look(&self.network, now) {
+        let messages = lock(&path.receiving).look(&self.network, now);
+        for (host, message) in messages {
             self.tell_path(&host, &message);
         }
         let overdue = lock(&path.sending).overdue(now);

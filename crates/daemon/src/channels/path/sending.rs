@@ -79,12 +79,12 @@ impl Sending {
             (Message::Bound { parameter, channel, word }, Some(known)) if word < PARAMETERS => {
                 let bound = Word { channel, number: word, pending: None };
                 let ended = known.end(|other| other.number == word);
-                self.ended.extend(ended.map(|(parameter, value)| (host.clone(), parameter, value)));
+                self.ended.extend(ended.into_iter().map(|(parameter, value)| (host.clone(), parameter, value)));
                 known.words.insert(parameter, bound);
             }
             (Message::Ended { word }, Some(known)) => {
                 let ended = known.end(|other| other.number == word);
-                self.ended.extend(ended.map(|(parameter, value)| (host.clone(), parameter, value)));
+                self.ended.extend(ended.into_iter().map(|(parameter, value)| (host.clone(), parameter, value)));
             }
             (Message::Applied { words }, Some(known)) => words.iter().for_each(|applied| known.applied(applied)),
             _ => {}
@@ -97,7 +97,7 @@ impl Sending {
         let mut overdue = std::mem::take(&mut self.ended);
         for (host, receiver) in &mut self.hosts {
             let late = receiver.end(|word| word.pending.is_some_and(|pending| pending.due <= now));
-            overdue.extend(late.map(|(parameter, value)| (host.clone(), parameter, value)));
+            overdue.extend(late.into_iter().map(|(parameter, value)| (host.clone(), parameter, value)));
         }
         overdue
     }
@@ -109,10 +109,10 @@ impl Sending {
 
 impl Receiver {
     /// Forgets the words for which `is_over` is true; returns their changes that were not confirmed.
-    fn end(&mut self, is_over: impl Fn(&Word) -> bool) -> impl Iterator<Item = (Parameter, i64)> + use<> {
+    fn end(&mut self, is_over: impl Fn(&Word) -> bool) -> Vec<(Parameter, i64)> {
         let ended = self.words.extract_if(.., |_, word| is_over(word));
         let pending = |(parameter, word): (Parameter, Word)| Some((parameter, word.pending?.value));
-        ended.filter_map(pending).collect::<Vec<_>>().into_iter()
+        ended.filter_map(pending).collect()
     }
 
     fn applied(&mut self, applied: &Applied) {
