@@ -30,8 +30,9 @@ impl ParameterSender {
         self.epoch
     }
 
-    /// Sends a new value; returns the sequence number of the change. After an error it was not sent. An error of kind `ConnectionRefused` means that an earlier
-    /// datagram reached a host without a kernel path at this address; other refusals and losses are not reported.
+    /// Sends a new value; returns the sequence number of the change. After an error it was not sent. An error of kind
+    /// `ConnectionRefused` means that an earlier datagram reached a host without a kernel path at this address; other
+    /// refusals and losses are not reported.
     pub fn set(&mut self, channel: u16, parameter: u16, value: i64) -> io::Result<u64> {
         self.sequence += 1;
         let (peer, epoch, sequence) = (self.peer, self.epoch, self.sequence);

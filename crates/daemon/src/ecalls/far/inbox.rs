@@ -1,5 +1,5 @@
-//! Messages of other hosts that wait for the thread `qf-ecalls-far`, and in another inbox for `qf-path`. The network's threads fill it, so it never waits.
-//! Each host has a queue, and the hosts are served in turn.
+//! Messages of other hosts that wait for the thread `qf-ecalls-far`, and in another inbox for `qf-path`. The network's
+//! threads fill it, so it never waits. Each host has a queue, and the hosts are served in turn.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
