@@ -50,7 +50,7 @@ fn enter_all(site: Site) -> Stage {
     video.install(Direction::Out, "mine", &filter).unwrap();
     let source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let _reader = Reader::start(&site[0], "video");
-    eventually("h1 hears of the channel", || site[1].show("video").is_some());
+    eventually("h1 knows the channel", || site[1].show("video").is_some());
     let there = enter(&other, "video", &Spec::of(FORMAT));
     Stage { site, there, source, _reader, _open: (own, video, other) }
 }
