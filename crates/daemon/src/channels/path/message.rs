@@ -93,7 +93,7 @@ mod tests {
         let name = "n".repeat(64);
         let channel = ChannelId::data(name.parse().unwrap());
         let filter = FilterId { channel, direction: Direction::Out, name: name.parse().unwrap() };
-        Parameter { filter, key: "k".repeat(64).parse().unwrap() }
+        Parameter { filter, key: "k".repeat(Key::MAX).parse().unwrap() }
     }
 
     #[test]
