@@ -26,6 +26,8 @@ const OWN_PART: u64 = 4;
 
 /// This host reads bundles: a bit of the abilities that a host states with its record.
 const READS_BUNDLES: u8 = 1;
+/// This host takes private messages: another bit.
+const HEARS_PRIVATE: u8 = 2;
 
 /// The time for which a frame may wait, from `now` on.
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +87,6 @@ impl Bundles {
         Bundles { combiner: combiner.cloned(), reads, ..Bundles::default() }
     }
 
-    /// What this host states of itself.
-    pub(crate) fn abilities(&self) -> u8 {
-        if self.reads { READS_BUNDLES } else { 0 }
-    }
-
     /// Whether frames of this slack have to pass here: they may wait, others wait before them, or a combiner has them.
     pub(crate) fn concern(&self, slack: Nanos) -> bool {
         slack > Nanos::ZERO || !self.pending.is_empty() || self.combiner().is_some()
@@ -110,8 +107,17 @@ impl Bundles {
 }
 
 impl Exit {
+    /// What this host states of itself.
+    pub(crate) fn abilities(&self) -> u8 {
+        let private = if self.hears_private { HEARS_PRIVATE } else { 0 };
+        private | if self.bundles.reads { READS_BUNDLES } else { 0 }
+    }
+
     /// A host that is present states what it can do.
     pub(crate) fn learn_abilities(&mut self, host: &Name, abilities: u8) {
+        if abilities & HEARS_PRIVATE != 0 {
+            self.confidants.insert(host.clone());
+        }
         if abilities & READS_BUNDLES == 0 || !self.bundles.reads || self.bundles.able.contains_key(host) {
             return;
         }
@@ -132,6 +138,7 @@ impl Exit {
 
     /// The host is gone, and with it the items for it. Those that it would have passed on go without it.
     pub(crate) fn forget_host(&mut self, host: &Name) {
+        self.confidants.remove(host);
         self.bundles.able.remove(host);
         self.go_without(host, false);
     }

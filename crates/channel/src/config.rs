@@ -100,6 +100,8 @@ pub struct Config {
     pub combiner: Option<Name>,
     /// Whether this host sends and reads several frames in one. Hosts before this version do not.
     pub bundles: bool,
+    /// Whether this host takes private messages of other hosts ([`crate::Node::tell`]).
+    pub hears_private: bool,
 }
 
 impl Config {
@@ -119,6 +121,7 @@ impl Config {
             notary: None,
             combiner: None,
             bundles: true,
+            hears_private: false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Collects the outputs of a node's parts, its counters, and the time of the next call.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use qfabric_types::Instant;
@@ -18,14 +19,18 @@ pub(crate) struct Exit {
     pub counts: NodeCounts,
     /// Frames that wait to go in one with others.
     pub bundles: Bundles,
+    /// Whether this host takes private messages.
+    pub hears_private: bool,
+    /// The hosts that are present and take private messages.
+    pub confidants: BTreeSet<Name>,
     /// The earliest time at which some part has work.
     due: Option<Instant>,
 }
 
 impl Exit {
-    pub(crate) fn new(incarnation: Incarnation, bundles: Bundles) -> Exit {
-        let (out, counts) = Default::default();
-        Exit { incarnation, out, counts, bundles, due: None }
+    pub(crate) fn new(incarnation: Incarnation, bundles: Bundles, hears_private: bool) -> Exit {
+        let (out, counts, confidants) = Default::default();
+        Exit { incarnation, out, counts, bundles, hears_private, confidants, due: None }
     }
 
     /// The incarnation of this host that its frames carry.

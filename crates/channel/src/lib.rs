@@ -43,7 +43,7 @@ pub use counts::{FilterCounts, NodeCounts, SinkCounts, SourceCounts, SuspensionC
 pub use directory::{ChannelView, Directory, Held, HostRecord};
 pub use error::{Error, FilterError, SubmitError};
 pub use event::{Event, Sent, Submission, Taken, Target};
-pub use filter::{Binding, Candidates, Choose, Direction, FilterCommand, FilterId, FilterSpec, Payer};
+pub use filter::{Binding, Candidates, Choose, Direction, FilterCommand, FilterId, FilterSpec, Payer, Word};
 pub use group::{QosRange, Registration};
 pub use ids::{Incarnation, MemberId, RegistrationId, RequestId, SinkId, SourceId};
 pub use member::{SinkInfo, SinkSpec, SourceInfo, SourceSpec};

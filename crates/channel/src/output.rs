@@ -74,6 +74,8 @@ pub enum Output {
     Ready(SinkId),
     /// A source that got [`crate::SubmitError::WouldBlock`] may try again.
     Writable(SourceId),
+    /// Bytes of another host's program for the program that runs this node ([`crate::Node::tell`]).
+    Private(Name, Vec<u8>),
     Notice(Notice),
 }
 
@@ -145,6 +147,10 @@ impl Outputs {
 
     pub(crate) fn writable(&mut self, source: SourceId) {
         self.queue.push_back(Output::Writable(source));
+    }
+
+    pub(crate) fn private(&mut self, from: &Name, bytes: &[u8]) {
+        self.queue.push_back(Output::Private(from.clone(), bytes.to_vec()));
     }
 
     pub(crate) fn notice(&mut self, notice: Notice) {

@@ -182,6 +182,8 @@ impl Limits {
     /// attributes.
     pub const UNREAD: usize = Limits::QUEUE_BYTES / 4 * 3;
     pub const FRAME: usize = 128 << 10;
+    /// Bytes of a private message to another host.
+    pub const PRIVATE: usize = 4 << 10;
     /// Bytes of frames that go to a host in one: they fill one of Zenoh's batches of 64 KiB.
     pub const BUNDLE: usize = 60 << 10;
     /// Bytes of frames that wait for others, for all hosts; when there are more, all of them are sent.

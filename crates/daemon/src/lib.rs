@@ -60,7 +60,7 @@ mod startup;
 mod timeline;
 mod web;
 
-pub use channels::{ChannelsConfig, EngineName, Lend, Mode, Right, Rule, Scouting};
+pub use channels::{ChannelsConfig, EngineName, KernelPathConfig, Lend, Mode, Right, Rule, Scouting};
 pub use config::{
     Api, CONFIG_PATH, Config, Contracts, Control, Fallback, InvalidConfig, Log, LogFormat, LogLevel, MechanismConfig,
     Reclaim, Source,

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use crate::answer::AnswerThread;
 use crate::api::{self, Sockets};
 use crate::books::BooksThread;
-use crate::channels::{Channels, MonitorThread, PolicyThread, SocketThread};
+use crate::channels::{Channels, MonitorThread, PathThread, PolicyThread, SocketThread};
 use crate::config::Config;
 use crate::configured::{Configured, ConfiguredThread, ContractConfig};
 use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
@@ -87,6 +87,7 @@ struct Threads {
     _books: BooksThread,
     _policies: Option<PolicyThread>,
     _monitor: Option<MonitorThread>,
+    _path: Option<PathThread>,
     _far: Option<FarThread>,
     _events: Option<SocketThread>,
     _dispatcher: Dispatcher,
@@ -221,6 +222,8 @@ impl Service {
         let events = events.transpose().map_err(failed)?.flatten();
         let monitor = channels.on().ok().map(|fabric| MonitorThread::start(fabric, ending)).transpose();
         let monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
+        let path = channels.on().ok().map(|fabric| PathThread::start(fabric, ending)).transpose();
+        let path = path.map_err(|error| DaemonError::Channels(format!("cannot start the thread qf-path: {error}")))?;
         let policies = channels.on().ok().map(|fabric| PolicyThread::start(fabric, ending)).transpose();
         let policies =
             policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
@@ -240,6 +243,7 @@ impl Service {
             _books: books,
             _policies: policies,
             _monitor: monitor,
+            _path: path.flatten(),
             _far: far,
             _events: events,
             _dispatcher: dispatcher,

@@ -1,7 +1,8 @@
 //! Sends changes of a parameter from one network namespace to another, and measures the kernel path between them: the
-//! time from `send` to the store in the receiving kernel, and the cost of accepted and refused datagrams. As root:
+//! time from `send` to the store in the receiving kernel, and the cost of accepted and refused datagrams. Then it sends a
+//! flood of forged changes (a million, or the number in the first argument), of which none may be accepted. As root:
 //!
-//! `cargo run --release -p qfabric-linux --example kernel_path`
+//! `cargo run --release -p qfabric-linux --example kernel_path -- 100000000`
 //!
 //! While it runs, the kernel measures all BPF programs (`kernel.bpf_stats_enabled`).
 
@@ -14,12 +15,18 @@ use qfabric_linux::clock;
 use qfabric_linux::kernel_path::{KernelPath, ParameterSender, PeerRights};
 use qfabric_linux::namespace::{Namespace, may_make};
 use qfabric_linux::net::testing::{Interface, own_network};
-use qfabric_types::kernel_path::{ParameterChange, PathKey};
+use qfabric_types::kernel_path::{CHANGE_BYTES, ParameterChange, PathKey};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const PORT: u16 = 4790;
 const CHANGES: u64 = 20_000;
+/// Forged changes without an argument.
+const FLOOD: u64 = 1_000_000;
+/// Changes in one datagram of the flood: they fit into an Ethernet frame.
+const TOGETHER: usize = 30;
 const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 fn main() -> ExitCode {
@@ -73,6 +80,27 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
     }
     cost(&path, "unknown", |_| socket.send(&unknown.encode(&key(1))).map(drop))?;
     println!("{:?}; the last value is {}", path.counts(), path.word(0, 0).map_or(0, |word| word.value));
+    let changes = std::env::args().nth(1).map_or(Ok(FLOOD), |changes| changes.parse())?;
+    flood(&path, &socket, changes)
+}
+
+/// Sends changes of the admitted peer, epoch and channel with random values, sequence numbers and tags.
+fn flood(path: &KernelPath, socket: &UdpSocket, changes: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let (before, word, begun) = (path.counts(), path.word(0, 0), clock::now());
+    let change = ParameterChange { peer: 1, epoch: 1, channel: 0, parameter: 0, value: 0, sequence: u64::MAX };
+    let (mut payload, mut random) = (change.encode(&key(2)).repeat(TOGETHER), ChaCha8Rng::seed_from_u64(before.forged));
+    while path.counts().forged - before.forged < changes {
+        for change in payload.chunks_mut(CHANGE_BYTES) {
+            random.fill_bytes(&mut change[16..]);
+        }
+        socket.send(&payload)?;
+    }
+    let (after, seconds) = (path.counts(), clock::now().since(begun).get() as f64 / 1e9);
+    let (forged, accepted) = (after.forged - before.forged, after.accepted - before.accepted);
+    println!("flood: {forged} forged changes in {seconds:.1} s, {accepted} accepted");
+    if accepted > 0 || path.word(0, 0) != word {
+        return Err("a forged change was accepted".into());
+    }
     Ok(())
 }
 

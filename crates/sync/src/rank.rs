@@ -33,6 +33,11 @@ pub const SHARED_HOOKS: u16 = 175;
 /// `linux`: the dispatch table of one CPU and its threads; held while their policies change.
 pub const DISPATCH_TABLE: u16 = 180;
 
+/// `daemon`: the hosts that change parameters here by the kernel path; held while their keys are written.
+pub const PATH_RECEIVING: u16 = 190;
+/// `daemon`: the words of other hosts that this host changes; held while a datagram is sent.
+pub const PATH_SENDING: u16 = 191;
+
 /// Threads that carry events wait for locks with a larger rank. A thread that holds such a lock must not load a
 /// program into the kernel, use the network, or read a file.
 pub const LAST_THAT_MAY_BLOCK: u16 = 199;
@@ -120,7 +125,7 @@ pub const CONFIGURED: u16 = 534;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 
-/// `daemon`: messages of other hosts about ECalls that wait for their thread.
+/// `daemon`: messages of other hosts about ECalls, or about the kernel path, that wait for their thread.
 pub const FAR_INBOX: u16 = 610;
 
 /// `daemon`: the record of what happened; held for a few instructions.

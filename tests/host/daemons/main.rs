@@ -19,6 +19,7 @@ mod far;
 mod faults;
 mod filters;
 mod host;
+mod kernel_path;
 mod lan;
 mod lending;
 mod pings;

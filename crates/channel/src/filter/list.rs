@@ -60,6 +60,15 @@ impl Filters {
         gone
     }
 
+    /// Parameters no longer follow the hosts for which `is_over` is true.
+    pub(crate) fn unfollow(&mut self, is_over: impl Fn(&Name) -> bool) {
+        for filter in self.into.iter_mut().chain(&mut self.out) {
+            if let Body::Text(text) = &mut filter.body {
+                text.unfollow(&is_over);
+            }
+        }
+    }
+
     /// The new text gets the current parameter values of the filter that it replaces.
     pub(crate) fn inherit(&mut self, id: &FilterId, text: &mut TextFilter) {
         let Ok(old) = self.text(id) else { return };

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use qfabric_ecode::{Bound, CallContext, Engine, Environment, Fault, Program, bpf, compile, declares_input};
+use qfabric_types::channel::Name;
 use qfabric_types::format::Format;
 
 use super::Draft;
+use super::followed::{Followed, Word};
 use super::plan::{BadTail, Plan, Shape, Table};
 use crate::member::Seat;
 use crate::{Config, FilterError, Limits, Spec};
@@ -23,6 +25,7 @@ pub(crate) struct TextFilter {
     rows: Vec<u32>,
     generation: Option<u64>,
     next_rows: Vec<u32>,
+    followed: Vec<Followed>,
     /// Instructions of a call, at worst, without those of its loops.
     straight: u64,
 }
@@ -56,9 +59,9 @@ impl TextFilter {
         let straight = bpf::measure(&program).instructions;
         let engine = (config.engines)(&program, bound.limits(0)).map_err(FilterError::Engine)?;
         let input = vec![0; program.input.size as usize];
-        let (rows, next_rows, generation) = (Vec::new(), Vec::new(), None);
+        let (rows, next_rows, generation, followed) = (Vec::new(), Vec::new(), None, Vec::new());
         let parameters = program.attributes;
-        Ok(TextFilter { engine, parameters, shape, plans, input, rows, generation, next_rows, straight })
+        Ok(TextFilter { engine, parameters, shape, plans, input, rows, generation, next_rows, followed, straight })
     }
 
     /// Instructions of the last call: those of its code, at worst, and those that its loops executed.
@@ -74,6 +77,7 @@ impl TextFilter {
         seats: &[Seat],
         chosen: &mut [bool],
     ) -> Result<u64, Failed> {
+        self.absorb();
         let Some(Some(plan)) = self.plans.get(usize::from(draft.event.event_type)) else { return Ok(0) };
         let event = draft.event();
         for copy in &plan.copies {
@@ -144,8 +148,43 @@ impl TextFilter {
         plan.tail.write(output, draft)
     }
 
+    /// Takes over what has changed in the words that parameters follow.
+    fn absorb(&mut self) {
+        for followed in &mut self.followed {
+            let place = self.engine.attributes().get_mut(followed.at);
+            if let (Some(value), Some(place)) = (followed.news(), place) {
+                *place = value;
+            }
+        }
+    }
+
+    /// From now on the parameter also takes the values of the word, which `host` changes. False: there is no such
+    /// parameter, or it follows another host.
+    pub(crate) fn follow(&mut self, name: &str, host: &Name, word: Box<dyn Word>) -> bool {
+        self.absorb();
+        let Some(at) = self.parameters.iter().position(|known| known == name) else { return false };
+        let is_free = self.followed.iter().all(|followed| followed.at != at || followed.host == *host);
+        if is_free {
+            self.followed.retain(|followed| followed.at != at);
+            self.followed.push(Followed::new(at, host.clone(), word));
+        }
+        is_free
+    }
+
+    /// Parameters no longer follow the hosts for which `is_over` is true; their values stay.
+    pub(crate) fn unfollow(&mut self, is_over: impl Fn(&Name) -> bool) {
+        self.absorb();
+        self.followed.retain(|followed| !is_over(&followed.host));
+    }
+
+    /// The parameters that follow words, each with the host that changes it.
+    pub(crate) fn followed(&self) -> impl Iterator<Item = (&str, &Name)> {
+        self.followed.iter().map(|followed| (self.parameters[followed.at].as_str(), &followed.host))
+    }
+
     /// A parameter's storage, by its name.
     pub(crate) fn parameter(&mut self, name: &str) -> Result<&mut i64, FilterError> {
+        self.absorb();
         let at = self.parameters.iter().position(|known| known == name);
         at.and_then(|at| self.engine.attributes().get_mut(at)).ok_or_else(|| {
             let known = if self.parameters.is_empty() { "none".to_owned() } else { self.parameters.join(", ") };

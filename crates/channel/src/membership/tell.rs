@@ -60,7 +60,7 @@ impl Membership {
         if portions.is_empty() {
             portions.push((&[], 0));
         }
-        let (version, last, abilities) = (record.version, portions.len() - 1, exit.bundles.abilities());
+        let (version, last, abilities) = (record.version, portions.len() - 1, exit.abilities());
         for (number, (part, count)) in portions.into_iter().enumerate() {
             exit.send(Destination::Host(to.clone().into()), Lane::Control, Kind::Full, |writer| {
                 writer.u64(version);

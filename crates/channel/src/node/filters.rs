@@ -10,7 +10,7 @@ use crate::delivery::{Bound, Channel, Mode};
 use crate::filter::{Body, Closure, FieldAt, Filter, TextFilter, bounded};
 use crate::{
     Action, Attributes, Binding, Choose, Direction, Error, FilterCounts, FilterError, FilterId, FilterSpec, MemberId,
-    Payer, SinkId, SinkSpec, SuspensionCounts,
+    Payer, SinkId, SinkSpec, SuspensionCounts, Word,
 };
 
 /// The host or user that installs a filter, and the events that the filter may act on. The default is this host, for
@@ -145,6 +145,29 @@ impl Node {
 
     fn channel_mut(&mut self, id: &ChannelId) -> Result<&mut Channel, Error> {
         self.delivery.channels.find_mut(id).ok_or_else(|| Error::NotOpen(id.clone()))
+    }
+
+    /// From now on a parameter also takes the values of a word that another host changes without a call of this node: each
+    /// event sees the last of them. It is as if the host sent commands, so the host must be present and needs the right
+    /// to install. False: the host may not, there is no such parameter, or it follows another host. A word is no longer
+    /// followed when the filter is replaced, or when the host is gone or loses its right; the value stays.
+    pub fn follow_parameter(&mut self, from: &Name, id: &FilterId, parameter: &str, word: Box<dyn Word>) -> bool {
+        let refused = self.config.refusal(from, Action::Install, &id.channel).is_some();
+        if refused || self.members.incarnation(from).is_none() {
+            return false;
+        }
+        let channel = self.channel_mut(&id.channel).ok();
+        let text = channel.and_then(|channel| channel.filters.text(id).ok());
+        text.is_some_and(|text| text.follow(parameter, from, word))
+    }
+
+    /// The parameters of a filter that follow words, each with the host that changes it.
+    pub fn followed(&self, id: &FilterId) -> Vec<(String, Name)> {
+        let filter = self.delivery.channels.find(&id.channel).and_then(|channel| channel.filters.get(id));
+        match filter.map(|filter| &filter.body) {
+            Some(Body::Text(text)) => text.followed().map(|(name, host)| (name.to_owned(), host.clone())).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Binds a filter's parameter to events of a channel that is open here. Each event of the channel sets the

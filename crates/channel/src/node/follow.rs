@@ -68,6 +68,7 @@ impl Node {
         }
         self.members.forget(host);
         self.forget_filters(|_, _, author| author == host);
+        self.unfollow(|_, _, changer| changer == host);
     }
 
     /// Removes filters of other hosts for which `is_over` is true. Its arguments are this host's configuration, the
@@ -80,6 +81,15 @@ impl Node {
                 let author = filter.author.unwrap_or_else(|| config.host.clone());
                 exit.notice(Notice::FilterChanged { id, author });
             }
+        }
+    }
+
+    /// Parameters no longer follow the hosts for which `is_over` is true. Its arguments are this host's configuration, the
+    /// channel and the host that changes the parameter.
+    pub(crate) fn unfollow(&mut self, is_over: impl Fn(&Config, &ChannelId, &Name) -> bool) {
+        let Node { config, delivery, .. } = self;
+        for channel in delivery.channels.iter_mut() {
+            channel.filters.unfollow(|host| is_over(config, &channel.id, host));
         }
     }
 

@@ -17,6 +17,7 @@ mod groups;
 mod hold;
 mod join;
 mod look;
+mod private;
 mod requests;
 mod rules;
 mod ship;
@@ -64,7 +65,7 @@ impl Node {
             requests: Requests::default(),
             last_number: 0,
             touched: BTreeSet::new(),
-            exit: Exit::new(config.incarnation, bundles),
+            exit: Exit::new(config.incarnation, bundles, config.hears_private),
             config,
         }
     }
@@ -184,6 +185,7 @@ impl Node {
             Kind::Pong => delivery.answered(from, &wire::Pong::read(reader)?, now, exit),
             Kind::Shipped => self.shipped(from, wire::Shipped::read(reader)?),
             Kind::Answer => requests.answered(from, wire::Answer::read(reader)?, exit),
+            Kind::Private => self.heard(from, wire::Private::read(reader)?),
             Kind::Bundle => self.unpack(from, reader, now)?,
         }
         Ok(())

@@ -18,6 +18,7 @@ impl Node {
         self.exit.set_combiner(self.config.believed_combiner());
         self.end_forbidden(now);
         self.forget_filters(|config, channel, author| config.refusal(author, Action::Install, channel).is_some());
+        self.unfollow(|config, channel, host| config.refusal(host, Action::Install, channel).is_some());
         for name in self.members.others() {
             self.members.ask(&name, now, &mut self.exit);
         }

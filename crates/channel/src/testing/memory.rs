@@ -82,6 +82,7 @@ struct Wires {
     listens: BTreeSet<ChannelId>,
     delivered: Vec<Delivered>,
     notices: Vec<Notice>,
+    private: Vec<(Name, Vec<u8>)>,
     ready: Vec<SinkId>,
     writable: Vec<SourceId>,
 }
@@ -120,6 +121,7 @@ impl Wires {
                     self.delivered.extend(Delivered::take_all(node, sink, now));
                 }
                 Output::Writable(source) => self.writable.push(source),
+                Output::Private(from, bytes) => self.private.push((from, bytes)),
                 Output::Notice(notice) => self.notices.push(notice),
             }
         }
@@ -164,6 +166,11 @@ impl Memory {
     }
 
     /// From now on this many of thousand frames of the data lane are lost.
+    /// The private messages that a host got since the last call, with their senders.
+    pub fn private(&mut self, host: &Name) -> Vec<(Name, Vec<u8>)> {
+        std::mem::take(&mut self.place(host).wires.private)
+    }
+
     pub fn lose_data(&mut self, per_thousand: u32) {
         self.settings.data_loss = per_thousand;
     }

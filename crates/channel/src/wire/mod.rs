@@ -14,6 +14,7 @@ mod event;
 mod format;
 mod fragment;
 mod order;
+mod private;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ pub(crate) use control::{Digest, Mark, Marked, Ping, Pong, Report, Reported};
 pub(crate) use event::{EventFrame, Header, withdraw, write_attributes};
 pub(crate) use fragment::Fragment;
 pub(crate) use order::{Answer, Shipped};
+pub(crate) use private::Private;
 
 /// Version of the protocol; hosts with different versions cannot talk to each other.
 pub const VERSION: u8 = 6;
@@ -47,9 +49,10 @@ pub(crate) enum Kind {
     Fragment,
     Met,
     Bundle,
+    Private,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::Event,
     Kind::Changes,
     Kind::Full,
@@ -64,6 +67,7 @@ const KINDS: [Kind; 14] = [
     Kind::Fragment,
     Kind::Met,
     Kind::Bundle,
+    Kind::Private,
 ];
 
 /// The fields at the beginning of every frame.
@@ -125,6 +129,7 @@ pub fn readable(frame: &[u8]) -> bool {
         Kind::Answer => Answer::read(&mut reader).is_ok(),
         Kind::Fragment => Fragment::read(&mut reader).is_ok(),
         Kind::Met => Met::read(&mut reader).is_ok(),
+        Kind::Private => Private::read(&mut reader).is_ok(),
         Kind::Bundle => loop {
             match Item::next(&mut reader) {
                 Ok(Some(_)) => {}

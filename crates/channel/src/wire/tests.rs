@@ -107,8 +107,13 @@ fn frames_of_counts() -> Vec<Vec<u8>> {
 
 fn frames_of_filters() -> Vec<Vec<u8>> {
     let shipped = Shipped { to: 1, request: RequestId(2), order: FilterCommand::Install(filter()) };
+    let private = Private { to: 1, bytes: b"key" };
     let answer = Answer { to: 1, request: RequestId(2), result: Err("no".to_owned()) };
-    vec![frame(Kind::Shipped, |writer| shipped.write(writer)), frame(Kind::Answer, |writer| answer.write(writer))]
+    vec![
+        frame(Kind::Shipped, |writer| shipped.write(writer)),
+        frame(Kind::Answer, |writer| answer.write(writer)),
+        frame(Kind::Private, |writer| private.write(writer)),
+    ]
 }
 
 /// Frames whose body is a list of numbers.

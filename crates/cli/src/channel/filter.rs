@@ -216,9 +216,10 @@ fn report(installed: &Installed, done: &str, json: bool) -> Outcome {
     if json {
         output::print_json(installed)?;
     } else {
-        let line = |HostAnswer { host, refused }: &HostAnswer| match refused {
-            Some(why) => format!("{host}: {why}\n"),
-            None => format!("{host}: {done}\n"),
+        let line = |HostAnswer { host, refused, kernel_path }: &HostAnswer| match (refused, kernel_path) {
+            (Some(why), _) => format!("{host}: {why}\n"),
+            (None, true) => format!("{host}: sent to its kernel\n"),
+            (None, false) => format!("{host}: {done}\n"),
         };
         output::print(&installed.hosts.iter().map(line).collect::<String>())?;
     }

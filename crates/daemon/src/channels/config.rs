@@ -9,6 +9,7 @@ use qfabric_types::api::channel::Policy;
 use qfabric_types::channel::Name;
 use serde::Deserialize;
 
+use super::path::KernelPathConfig;
 use super::rules::Rule;
 
 /// Whether this host takes part, its name, its network and its limits.
@@ -77,6 +78,8 @@ pub struct ChannelsConfig {
     /// Whether this host takes part in ECalls between hosts: its users may ask other hosts to install their handlers, and
     /// tables `[[ecalls.host]]` say whose handlers it installs.
     pub ecalls: bool,
+    /// The kernel path for changes of filter parameters; none by default.
+    pub kernel_path: Option<KernelPathConfig>,
     /// Rights of users on channels: tables `[[channels.rule]]`. Without rules, every user may do what this host may.
     #[serde(rename = "rule")]
     pub rules: Vec<Rule>,
@@ -166,6 +169,7 @@ impl Default for ChannelsConfig {
             lend_hold: Nanos::from_millis(30_000),
             contracts: false,
             ecalls: false,
+            kernel_path: None,
             rules: Vec::new(),
             policy: Vec::new(),
         }
@@ -217,6 +221,9 @@ impl ChannelsConfig {
         if let Some(name) = self.rules.iter().find_map(Rule::bad_name) {
             return Some(("channels.rule", format!("{name:?}"), "a channel name, a prefix followed by `*`, or `*`"));
         }
+        if let Some(wrong) = self.kernel_path.as_ref().and_then(KernelPathConfig::out_of_range) {
+            return Some(wrong);
+        }
         self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
     }
 
@@ -233,6 +240,11 @@ impl ChannelsConfig {
                 "the folder that `qfabric channel issue` wrote, or channels.insecure = true for loopback only",
             )),
             (_, true, true) => Some(("channels.insecure", "true beside channels.tls".to_owned(), "one of the two")),
+            _ if self.kernel_path.is_some() && !(tls && self.engine == EngineName::Zenoh) => Some((
+                "channels.kernel_path",
+                "set without certificates".to_owned(),
+                "channels.tls and the engine zenoh, by which hosts agree on keys; or remove the table",
+            )),
             _ => None,
         }
     }
@@ -295,6 +307,22 @@ mod tests {
         assert!(insecure("connect = ['cam-1:7447']").starts_with("channels.connect \"cam-1:7447\""));
         assert!(insecure("scouting = 'multicast'").starts_with("channels.scouting multicast"));
         assert_eq!(said("insecure = true\nlisten = ['0.0.0.0:7447']"), "", "channels are off");
+    }
+
+    #[test]
+    fn a_kernel_path_needs_certificates_one_address_and_sensible_keys() {
+        let path = |more: &str, keys: &str| {
+            said(&format!("enabled = true\n{more}\n[kernel_path]\ninterface = 'eth0'\naddress = '10.0.0.1:77'\n{keys}"))
+        };
+        assert_eq!(path("tls = '/x'", ""), "");
+        assert_eq!(path("tls = '/x'", "renew = '10s'\nrenew_changes = 5"), "");
+        assert!(path("insecure = true", "").starts_with("channels.kernel_path set without certificates"));
+        assert!(path("tls = '/x'\nengine = 'tcp'", "").starts_with("channels.kernel_path set without"));
+        assert!(path("tls = '/x'", "renew = '1ms'").starts_with("channels.kernel_path.renew 1 ms 1s to"));
+        assert!(path("tls = '/x'", "renew_changes = 0").starts_with("channels.kernel_path.renew_changes 0 1 or more"));
+        let any = said("[kernel_path]\ninterface = 'eth0'\naddress = '0.0.0.0:77'");
+        assert!(any.starts_with("channels.kernel_path.address 0.0.0.0:77 one address"), "{any}");
+        assert!(toml::from_str::<ChannelsConfig>("[kernel_path]\naddress = '10.0.0.1:77'").is_err());
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Asked {
     /// joined.
     pub(super) fn answered(&self, request: RequestId, host: Name, refused: Option<String>) {
         if let Some(answers) = lock(&self.answers).get_mut(&request) {
-            answers.push(HostAnswer { host, refused });
+            answers.push(HostAnswer { host, refused, kernel_path: false });
             self.changed.notify_all();
         } else if let Some(why) = refused {
             tracing::info!(%host, why, "another host refused a change of a filter");
@@ -67,7 +67,9 @@ impl Asked {
         drop(waiting);
         let silent = hosts.iter().filter(|host| answers.iter().all(|answer| answer.host != **host));
         let why = format!("no answer within {} s; the host may be gone, see qfabric group hosts", PATIENCE.as_secs());
-        let silent: Vec<_> = silent.map(|host| HostAnswer { host: host.clone(), refused: Some(why.clone()) }).collect();
+        let silent =
+            silent.map(|host| HostAnswer { host: host.clone(), refused: Some(why.clone()), kernel_path: false });
+        let silent: Vec<_> = silent.collect();
         answers.extend(silent);
         answers
     }
@@ -199,15 +201,24 @@ impl Fabric {
 
     /// Carries out a command on this host, on other hosts, or on both.
     fn carry(&self, to: &FilterScope, order: &FilterCommand, reach: Reach) -> Result<Installed, Problem> {
-        let (here, others) = self.wanted(&order.id().channel, to)?;
+        let (here, mut others) = self.wanted(&order.id().channel, to)?;
         let mut installed = Installed::default();
         if here {
             self.here(order, reach).map_err(|error| error.problem())?;
-            installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None });
+            installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None, kernel_path: false });
+        }
+        if let FilterCommand::Parameter(id, key, value) = order {
+            let sent = others.extract_if(.., |host| self.send_parameter(host, id, key, *value));
+            installed.hosts.extend(sent.map(|host| HostAnswer { host, refused: None, kernel_path: true }));
         }
         if !others.is_empty() {
             let ship = || self.network.with(|node, now| node.ship(&others, order, now));
-            installed.hosts.extend(self.asked.ask(&others, ship));
+            let answers = self.asked.ask(&others, ship);
+            if let FilterCommand::Parameter(id, key, _) = order {
+                let done = answers.iter().filter(|answer| answer.refused.is_none());
+                done.for_each(|answer| self.bind_parameter(&answer.host, id, key));
+            }
+            installed.hosts.extend(answers);
         }
         Ok(installed)
     }
@@ -254,7 +265,8 @@ mod tests {
             std::thread::spawn(move || other.answered(RequestId(7), answering, Some("no".into())));
             RequestId(7)
         });
-        assert_eq!(answers[0], HostAnswer { host: hosts[1].clone(), refused: Some("no".into()) });
+        let no = HostAnswer { host: hosts[1].clone(), refused: Some("no".into()), kernel_path: false };
+        assert_eq!(answers[0], no);
         assert!(answers[1].refused.as_deref().unwrap().contains("no answer") && answers[1].host == hosts[0]);
         assert!(lock(&asked.answers).is_empty(), "the request is removed");
     }

@@ -137,6 +137,8 @@ pub(super) struct Mailbox {
     contracts: OnceLock<Arc<Contracts>>,
     /// Receives messages about ECalls.
     ecalls: OnceLock<Arc<Inbox>>,
+    /// Receives messages about the kernel path; unset without one.
+    path: OnceLock<Arc<Inbox>>,
     wake: Arc<OwnedFd>,
     ending: Ending,
 }
@@ -145,8 +147,8 @@ impl Mailbox {
     pub(super) fn new(ending: &Ending) -> std::io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (noted, arrived, fabric) = (Lock::default(), Lock::default(), OnceLock::new());
-        let (contracts, ecalls) = (OnceLock::new(), OnceLock::new());
-        Ok(Mailbox { noted, arrived, fabric, contracts, ecalls, wake: Arc::new(wake), ending: ending.clone() })
+        let (contracts, ecalls, path) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Mailbox { noted, arrived, fabric, contracts, ecalls, path, wake: Arc::new(wake), ending: ending.clone() })
     }
 
     /// From now on the receive thread delivers arriving events itself.
@@ -175,6 +177,17 @@ impl Mailbox {
     /// The inbox for messages about ECalls; `None` until the service answers.
     pub(super) fn ecalls(&self) -> Option<&Arc<Inbox>> {
         self.ecalls.get()
+    }
+
+    /// From now on messages about the kernel path reach `inbox`.
+    pub(super) fn hear_path(&self, inbox: &Arc<Inbox>) {
+        // Called once.
+        let _ = self.path.set(inbox.clone());
+    }
+
+    /// The inbox for messages about the kernel path; `None`: this host has none.
+    pub(super) fn path(&self) -> Option<&Arc<Inbox>> {
+        self.path.get()
     }
 
     pub(super) fn fabric(&self) -> Option<Arc<Fabric>> {
@@ -312,6 +325,10 @@ impl Mailbox {
     }
 
     pub(super) fn notice(&self, notice: Notice) {
+        if let (Notice::HostVanished(host), Some(inbox)) = (&notice, self.path()) {
+            // At once: the host's next messages are of its next meeting.
+            inbox.gone(host);
+        }
         self.note(|noted| match noted.notices.len() < NOTICES {
             true => noted.notices.push_back(notice),
             false => noted.dropped += 1,

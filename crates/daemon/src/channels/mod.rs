@@ -19,6 +19,7 @@
 //! | `answering.rs` | answers `qfabric channel ping` |
 //! | `lending.rs`, `offers.rs` | loans between hosts; offers that this host received |
 //! | `contracts.rs` | joint contracts and ECalls with other hosts |
+//! | `path/` | changes of filter parameters that the kernel of the receiving host applies |
 //! | `policies/`, `reports.rs` | policies of this host's manager; reports of arrival rates |
 //! | `routes/`, `problems.rs` | the API's paths, and their refusals |
 //!
@@ -42,6 +43,7 @@ mod network;
 mod node;
 mod offers;
 mod owned;
+mod path;
 mod policies;
 mod problems;
 mod pump;
@@ -82,6 +84,9 @@ use mailbox::Mailbox;
 use monitors::Monitors;
 use network::Network;
 use owned::Owned;
+pub use path::KernelPathConfig;
+use path::Path;
+pub(crate) use path::{PathReport, PathThread};
 pub(crate) use policies::PolicyThread;
 use policies::{ControlListener, Policies};
 use registry::Registry;
@@ -112,6 +117,8 @@ pub(crate) struct Fabric {
     asked: Asked,
     answering: Answering,
     owned: Owned,
+    /// `None`: parameters are changed through the daemons.
+    path: Option<Path>,
     monitors: Monitors,
     policies: Policies,
     reports: Reports,
@@ -196,6 +203,8 @@ impl Fabric {
         let host = config.name().expect("checked with the configuration");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let lines = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let path = Path::open(config.kernel_path.as_ref());
+        path.iter().for_each(|path| mailbox.hear_path(path.inbox()));
         let network = Network::open(config, host.clone(), &mailbox)?;
         let mailbox_wake = mailbox.waker();
         Ok(Fabric {
@@ -207,6 +216,7 @@ impl Fabric {
             asked: Asked::default(),
             answering: Answering::default(),
             owned: Owned::default(),
+            path,
             monitors: Monitors::new(board.clone()).map_err(failed)?,
             policies: Policies::default(),
             reports: Reports::default(),

@@ -60,6 +60,7 @@ impl Network {
         own.combiner = config.combiner.clone();
         own.filter_instructions = config.max_filter_instructions;
         own.filter_rate = config.max_filter_instructions_per_second;
+        own.hears_private = mailbox.path().is_some();
         let mut managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         managed.member.set_slack(config.slack);
         let Some(linked) = linked else {
@@ -290,6 +291,11 @@ impl Listener for Mailbox {
             Output::Ready(sink) => self.ready(sink),
             Output::Writable(source) => self.writable(source),
             Output::Notice(notice) => self.notice(notice),
+            Output::Private(host, bytes) => {
+                if let Some(inbox) = self.path() {
+                    inbox.heard(host, bytes);
+                }
+            }
             // For the network; without other hosts they have no effect.
             Output::Send(..) | Output::Listen(_) | Output::Ignore(_) => {}
         }

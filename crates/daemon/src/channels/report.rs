@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use qfabric_channel::{NodeCounts, SuspensionCounts};
 use qfabric_types::api::channel::{ChannelInfo, SinkCounts, SourceCounts};
 
-use super::Fabric;
+use super::path::Path;
 use super::policies::Usage;
+use super::{Fabric, PathReport};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ChannelsReport {
@@ -32,6 +33,8 @@ pub(crate) struct ChannelsReport {
     pub unread: u64,
     /// Frames that the engine dropped or refused, and connections that it ended.
     pub engine: [u64; 3],
+    /// Zero without a kernel path.
+    pub path: PathReport,
     pub channels: Vec<ChannelReport>,
 }
 
@@ -72,6 +75,7 @@ impl Fabric {
             unsent,
             unread,
             engine: self.network.engine_counts(),
+            path: self.path.as_ref().map(Path::report).unwrap_or_default(),
             channels: list.iter().filter(|channel| channel.open_here).map(one).collect(),
         }
     }

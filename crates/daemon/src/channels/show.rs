@@ -98,6 +98,7 @@ fn listed(attributes: &Attributes) -> BTreeMap<String, i64> {
 fn filter(node: &Node, (id, counts): (FilterId, FilterCounts)) -> FilterInfo {
     FilterInfo {
         author: node.filter_author(&id).cloned(),
+        followed: node.followed(&id).into_iter().collect(),
         suspended: node.filter_suspended_until(&id).is_some_and(|until| until > clock::now()),
         name: id.name,
         direction: id.direction,

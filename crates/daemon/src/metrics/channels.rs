@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 35] = [
+const TOTALS: [Metric<ChannelsReport>; 47] = [
     of("channels_hosts", "number of hosts in the realm, including this one", |r| Gauge(r.hosts as f64)),
     of("channels_known", "number of channels on all hosts", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "number of connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -66,6 +66,60 @@ const TOTALS: [Metric<ChannelsReport>; 35] = [
     of("channels_passed_on", "frames of other hosts passed on in one frame with others", |r| Counter(r.node.passed_on)),
     of("channels_undelivered", "frames of other hosts for a host that is not present", |r| Counter(r.node.undelivered)),
     of("channels_beyond_limit", "changes of other hosts refused because of a limit", |r| Counter(r.node.beyond_limit)),
+    of(
+        "channels_kernel_path_accepted",
+        "changes of filter parameters that other hosts sent by the kernel path and the kernel applied",
+        |r| Counter(r.path.arrived.accepted),
+    ),
+    of(
+        "channels_kernel_path_malformed",
+        "datagrams to the kernel path with a wrong length, or changes with a wrong magic number",
+        |r| Counter(r.path.arrived.malformed),
+    ),
+    of(
+        "channels_kernel_path_unknown",
+        "changes refused by the kernel path because there is no key of their peer and epoch",
+        |r| Counter(r.path.arrived.unknown),
+    ),
+    of(
+        "channels_kernel_path_forged",
+        "changes refused by the kernel path because of a wrong authentication code",
+        |r| Counter(r.path.arrived.forged),
+    ),
+    of(
+        "channels_kernel_path_denied",
+        "changes refused by the kernel path because their host may not change the word",
+        |r| Counter(r.path.arrived.denied),
+    ),
+    of(
+        "channels_kernel_path_replayed",
+        "changes refused by the kernel path because they were not newer than the last one of their host",
+        |r| Counter(r.path.arrived.replayed),
+    ),
+    of(
+        "channels_kernel_path_too_many",
+        "changes refused by the kernel path because they were above the rate of their host",
+        |r| Counter(r.path.arrived.too_many),
+    ),
+    of("channels_kernel_path_sent", "changes of filter parameters sent to kernels of other hosts", |r| {
+        Counter(r.path.sent)
+    }),
+    of(
+        "channels_kernel_path_fallbacks",
+        "changes of filter parameters for other hosts that went through their daemons, although this host has a kernel path",
+        |r| Counter(r.path.fallbacks),
+    ),
+    of(
+        "channels_kernel_path_repeated",
+        "changes sent to kernels of other hosts, not confirmed, and sent again through their daemons",
+        |r| Counter(r.path.repeated),
+    ),
+    of("channels_kernel_path_keys_renewed", "keys of the kernel path that were replaced", |r| Counter(r.path.renewed)),
+    of(
+        "channels_kernel_path_followed",
+        "filter parameters of this host that other hosts can change by the kernel path",
+        |r| Gauge(r.path.followed as f64),
+    ),
 ];
 
 const CHANNEL: [Metric<ChannelReport>; 13] = [

@@ -1,12 +1,30 @@
-//! Checks if the kernel can run handlers, which ECalls need.
+//! Checks if the kernel can run handlers, which ECalls need, and the kernel path.
 
 use super::{Facts, Finding, State};
 use crate::ecalls::{Kernel, Service, Unsupported};
+use crate::kernel_path::{KernelPath, KernelPathError};
 
 pub(super) fn examine(facts: &mut Facts) -> Finding {
     let opened = Kernel::open();
     facts.bpf = opened.is_ok();
     finding(opened.as_ref().map(Kernel::services))
+}
+
+/// Attaches the program of the kernel path to the loopback interface for a moment, for an address that no packet has.
+pub(super) fn kernel_path() -> Finding {
+    path_finding(KernelPath::attach("lo", ([192, 0, 2, 1], 9).into()).map(drop))
+}
+
+fn path_finding(attached: Result<(), KernelPathError>) -> Finding {
+    let name = "kernel_path";
+    match attached.map_err(|error| error.problem()) {
+        Ok(()) => Finding::ok(name, "parameters of filters can be changed by other hosts without waking the daemon")
+            .fix("to use it, set [channels.kernel_path] in the daemon's configuration"),
+        Err(problem) => {
+            let reason = format!("{}; changes of other hosts go through the daemon", problem.message);
+            Finding::new(name, State::Missing, reason).fix(problem.next_step)
+        }
+    }
 }
 
 fn finding(services: Result<&[Service], &Unsupported>) -> Finding {
@@ -30,6 +48,14 @@ fn finding(services: Result<&[Service], &Unsupported>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_path_that_cannot_be_used_names_the_next_step() {
+        let none = path_finding(Err(KernelPathError::NotPermitted));
+        assert!(none.state == State::Missing && none.reason.contains("CAP_BPF"), "{none:?}");
+        assert_eq!(none.fix.as_deref(), Some("run the program as root"));
+        assert_eq!(path_finding(Ok(())).state, State::Ok);
+    }
 
     #[test]
     fn missing_services_are_named_with_the_next_step() {

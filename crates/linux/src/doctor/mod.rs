@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `bpf.rs` | requirements of handlers in the kernel |
+//! | `bpf.rs` | requirements of handlers in the kernel and of the kernel path |
 //! | `cpu.rs` | requirements of the mechanism `deadline` and its enforcement |
 //! | `energy.rs` | meters and knobs of energy |
 //! | `host.rs` | capabilities, observation, groups, time, battery |
@@ -116,6 +116,7 @@ pub fn examine() -> Report {
     findings.extend(host::examine(&mut facts));
     findings.extend(energy::examine(Path::new(power::SYS), Path::new("/")));
     findings.push(bpf::examine(&mut facts));
+    findings.push(bpf::kernel_path());
     findings.extend(schedulers::examine(&mut facts));
     Report { findings, facts }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use qfabric_types::kernel_path::{CHANNELS, PARAMETERS};
@@ -44,20 +45,21 @@ pub struct PathCounts {
     pub too_many: u64,
 }
 
-/// All parameters. Only the program can write them.
-#[derive(Debug)]
-pub(super) struct Words {
-    memory: Mapping,
+/// All parameters. Only the program can write them. Clones read the same memory.
+#[derive(Clone, Debug)]
+pub struct PathWords {
+    memory: Arc<Mapping>,
 }
 
-impl Words {
-    pub(super) fn of(table: Table) -> io::Result<Words> {
+impl PathWords {
+    pub(super) fn of(table: Table) -> io::Result<PathWords> {
         let bytes = size_of::<qf_path_word>() * usize::from(CHANNELS) * usize::from(PARAMETERS);
-        Ok(Words { memory: table.freeze(bytes)? })
+        Ok(PathWords { memory: Arc::new(table.freeze(bytes)?) })
     }
 
-    /// Reads a whole word. Reads again while the program writes, which takes it some nanoseconds.
-    pub(super) fn read(&self, channel: u16, parameter: u16) -> Option<AppliedParameter> {
+    /// The present value of a parameter. `None` if none was set, or if there is no such parameter. Reads again while the
+    /// program writes, which takes it some nanoseconds.
+    pub fn read(&self, channel: u16, parameter: u16) -> Option<AppliedParameter> {
         if channel >= CHANNELS || parameter >= PARAMETERS {
             return None;
         }
@@ -135,7 +137,7 @@ mod tests {
             return skip("this test needs root");
         }
         let object = OpenObject::open("the kernel path", objects::PACKET_APPLY).unwrap().load().unwrap();
-        let words = Words::of(object.table("words").unwrap()).unwrap();
+        let words = PathWords::of(object.table("words").unwrap()).unwrap();
         let table = object.table("words").unwrap();
         assert!(table.map(4_096).is_err() && table.set(&0u32, &[1u64; 8]).is_err());
         assert_eq!(words.read(0, 0), None);

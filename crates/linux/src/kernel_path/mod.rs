@@ -17,8 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 
 pub use error::KernelPathError;
 use error::{failed, value};
-pub use memory::{AppliedParameter, PathCounts};
-use memory::{Counts, Words};
+use memory::Counts;
+pub use memory::{AppliedParameter, PathCounts, PathWords};
 use qfabric_types::Nanos;
 use qfabric_types::kernel_path::{BATCH, CHANGE_BYTES, CHANNELS, MAGIC, PARAMETERS, PEERS, PathKey};
 pub use sender::ParameterSender;
@@ -53,7 +53,7 @@ pub struct KernelPath {
     interface: String,
     keys: Table,
     peers: Table,
-    words: Words,
+    words: PathWords,
     counts: Counts,
     /// Present peers, and the last epoch of the former ones.
     book: BTreeMap<u32, Peer>,
@@ -79,7 +79,7 @@ impl KernelPath {
         let open = OpenObject::open("the kernel path", objects::PACKET_APPLY)?;
         let open = open.constant(".rodata.options", &options)?.entries("counts", cpus::possible())?;
         let object = open.load().map_err(KernelPathError::of_object)?;
-        let words = Words::of(object.table("words")?).map_err(failed("mapping the parameters"))?;
+        let words = PathWords::of(object.table("words")?).map_err(failed("mapping the parameters"))?;
         let counts = Counts::of(&object.table("counts")?).map_err(failed("mapping the counts"))?;
         let (keys, peers) = (object.table("keys")?, object.table("peers")?);
         let program = object.entry(PROGRAM)?;
@@ -146,10 +146,20 @@ impl KernelPath {
         Ok(())
     }
 
+    /// The last epoch under which the number was used; 0: it was not.
+    pub fn last_epoch(&self, peer: u32) -> u32 {
+        self.book.get(&peer).map_or(0, |peer| peer.epoch)
+    }
+
     /// The present value of a parameter, read from the memory that the kernel writes. `None` if none was set, or if
     /// there is no such parameter.
     pub fn word(&self, channel: u16, parameter: u16) -> Option<AppliedParameter> {
         self.words.read(channel, parameter)
+    }
+
+    /// For readers of the parameters; their memory outlives this value.
+    pub fn words(&self) -> PathWords {
+        self.words.clone()
     }
 
     /// What became of the changes that arrived since the beginning.

@@ -25,13 +25,19 @@ impl ParameterSender {
         Ok(ParameterSender { socket, peer, epoch, key, sequence: 0 })
     }
 
-    /// Sends a new value. After an error it was not sent. An error of kind `ConnectionRefused` means that an earlier
-    /// datagram reached a host without a kernel path at this address; other refusals and losses are not reported.
-    pub fn set(&mut self, channel: u16, parameter: u16, value: i64) -> io::Result<()> {
+    /// The epoch of the present key.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Sends a new value; returns the sequence number of the change. After an error it was not sent. An error of kind
+    /// `ConnectionRefused` means that an earlier datagram reached a host without a kernel path at this address; other
+    /// refusals and losses are not reported.
+    pub fn set(&mut self, channel: u16, parameter: u16, value: i64) -> io::Result<u64> {
         self.sequence += 1;
         let (peer, epoch, sequence) = (self.peer, self.epoch, self.sequence);
         let change = ParameterChange { peer, epoch, channel, parameter, value, sequence };
-        self.socket.send(&change.encode(&self.key)).map(drop)
+        self.socket.send(&change.encode(&self.key)).map(|_| sequence)
     }
 
     /// Uses the key of the next epoch, once the receiver has it. Sequence numbers begin anew.

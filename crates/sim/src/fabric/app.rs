@@ -110,8 +110,8 @@ impl PendingOutputs {
                 MemberOutput::Node(Output::Listen(channel)) => _ = self.listens.insert(channel),
                 MemberOutput::Node(Output::Ignore(channel)) => _ = self.listens.remove(&channel),
                 MemberOutput::Node(Output::Ready(sink)) => self.notifications.push_back(Notification::Ready(sink)),
-                // Simulated applications do not wait for slow sinks.
-                MemberOutput::Node(Output::Writable(_)) => {}
+                // Simulated applications do not wait for slow sinks, and simulated hosts take no private messages.
+                MemberOutput::Node(Output::Writable(_) | Output::Private(..)) => {}
                 MemberOutput::Node(Output::Notice(notice)) => {
                     self.notifications.push_back(Notification::Notice(notice))
                 }

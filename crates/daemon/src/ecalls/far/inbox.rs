@@ -1,5 +1,5 @@
-//! Messages of other hosts that wait for the thread `qf-ecalls-far`. The network's threads fill it, so it never waits.
-//! Each host has a queue, and the hosts are served in turn.
+//! Messages of other hosts that wait for the thread `qf-ecalls-far`, and in another inbox for `qf-path`. The network's
+//! threads fill it, so it never waits. Each host has a queue, and the hosts are served in turn.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const WAITING: usize = 2048;
 
 /// What the thread has to do.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(crate) struct Work {
     /// Hosts that are gone.
     pub gone: BTreeSet<Name>,
     /// A message with its sender.
@@ -63,13 +63,13 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         lock(&self.waiting).stops = true;
         self.changed.notify_all();
     }
 
     /// The next work; nothing, if there is none within this time.
-    pub(super) fn next(&self, patience: Duration) -> Work {
+    pub(crate) fn next(&self, patience: Duration) -> Work {
         let mut waiting = lock(&self.waiting);
         if waiting.hosts.is_empty() && waiting.gone.is_empty() && !waiting.stops {
             waiting = waiting.wait_timeout(&self.changed, patience).0;

@@ -33,6 +33,9 @@ pub struct FilterInfo {
     /// instructions than `channels.max_filter_instructions_per_second` allows.
     #[serde(default)]
     pub suspended: bool,
+    /// Parameters that another host changes by the kernel path, each with the name of the host.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub followed: BTreeMap<String, Name>,
 }
 
 /// The place at which a filter acts.
@@ -158,4 +161,8 @@ pub struct HostAnswer {
     /// The reason of a refusal; absent: the request was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// True: the value was sent to the kernel of that host, which applies it without an answer. If the host does not
+    /// confirm it within 2 s, it is sent again through its daemon.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kernel_path: bool,
 }
