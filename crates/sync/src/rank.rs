@@ -131,5 +131,3 @@ pub const CLOSER: u16 = 690;
 pub const PAGE_SEAT: u16 = 695;
 /// `daemon`: free places for connections.
 pub const PLACES: u16 = 700;
-/// `daemon`: held while a line is logged; may be taken with any other lock held.
-pub const LOG: u16 = 900;

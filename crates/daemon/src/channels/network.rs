@@ -22,7 +22,6 @@ use qfabric_types::{Instant, ThreadId};
 
 use super::mailbox::{LendingMessage, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
-use crate::handshakes;
 use crate::startup::DaemonError;
 
 /// A node and its network. One lock protects the node; each thread calls the node itself.
@@ -181,7 +180,7 @@ impl Network {
         let Network::Linked { link, .. } = self else { return [0; 3] };
         let of =
             |counter: fn(&Counters) -> &AtomicU64| link.count(|counters| counter(counters).load(Ordering::Relaxed));
-        [of(|all| &all.dropped), of(|all| &all.refused) + handshakes::refused(), of(|all| &all.ended)]
+        [of(|all| &all.dropped), of(|all| &all.refused) + link::refused_handshakes(), of(|all| &all.ended)]
     }
 
     /// Announces to other hosts that this one leaves.
