@@ -51,7 +51,7 @@ pub struct ChannelsConfig {
     /// channel and in one direction together, at worst; administrators are excepted from the sum.
     pub max_filter_instructions: u32,
     /// Largest number of instructions per second that the filters of one user, or those of one other host, may execute;
-    /// above it they are suspended, and events pass them unchanged. Administrators are excepted.
+    /// above it they drop the events of the senders that cause the most. Administrators are excepted.
     pub max_filter_instructions_per_second: u64,
     /// CPU time that each policy of a user may take per second; root is excepted.
     #[serde(deserialize_with = "crate::config::time")]

@@ -31,7 +31,7 @@ const TOTALS: [Metric<ChannelsReport>; 35] = [
     of("channels_filters_suspensions", "times that the filters of a user or host were suspended", |r| {
         Counter(r.filters.suspensions)
     }),
-    of("channels_filters_skipped", "events that passed a suspended filter, once for each such filter", |r| {
+    of("channels_filters_skipped", "events that a suspended filter dropped without a call, once for each such filter", |r| {
         Counter(r.filters.skipped)
     }),
     of("channels_unsent", "events of managers that could not be submitted", |r| Counter(r.unsent)),
