@@ -123,6 +123,8 @@ pub const MAILBOX: u16 = 600;
 /// `daemon`: messages of other hosts about ECalls that wait for their thread.
 pub const FAR_INBOX: u16 = 610;
 
+/// `daemon`: the section `[channels]` in force; held while it is replaced, or a reference to it is copied.
+pub const CHANNELS_CONFIG: u16 = 670;
 /// `daemon`: the record of what happened; held for a few instructions.
 pub const TIMELINE: u16 = 680;
 /// `daemon`: objects that wait to be closed.

@@ -81,6 +81,11 @@ impl Accounts {
         Accounts { rate: rate.max(1), payers, latest: Instant::ZERO, counts }
     }
 
+    /// Holds for charges from now on; suspensions last as long as they were said to.
+    pub(crate) fn set_rate(&mut self, rate: u64) {
+        self.rate = rate.max(1);
+    }
+
     /// Opens an account, so that charges for the events of this host's users allocate no memory. Forgets accounts
     /// without recent use.
     pub(crate) fn open(&mut self, payer: &Payer) {

@@ -79,6 +79,13 @@ impl Network {
         self.with(|node, _| look(node))
     }
 
+    /// Sets the limits of filters, and the slack of readings.
+    pub(super) fn configure(&self, config: &ChannelsConfig) {
+        let (longest, rate) = (config.max_filter_instructions, config.max_filter_instructions_per_second);
+        self.look(|node| node.set_filter_limits(longest, rate));
+        self.inside(|managed, _| managed.member.set_slack(config.slack));
+    }
+
     /// Passes on a reading of this host's monitor, to its own controllers and to those of all Q-channels that are
     /// open here.
     pub(super) fn reading(&self, reading: &Reading, name: &str) {

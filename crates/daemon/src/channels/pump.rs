@@ -190,7 +190,7 @@ impl Fabric {
                     Payer::User(uid) => format!("user {uid}"),
                     Payer::Host(host) => format!("the host {host}"),
                 };
-                let limit = self.config.max_filter_instructions_per_second;
+                let limit = self.config().max_filter_instructions_per_second;
                 tracing::warn!(
                     whose, %lasts, limit,
                     "filters execute more instructions than channels.max_filter_instructions_per_second: they drop the \

@@ -343,6 +343,35 @@ fn the_filters_of_a_user_above_the_limit_per_second_are_suspended_and_those_of_o
     assert_eq!((counts.suspensions, counts.skipped), (1, 2));
 }
 
+/// The keys that a reload applies hold for the next request; what exists stays, and the other keys stay as they were.
+#[test]
+fn rules_and_limits_change_while_the_host_runs() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    bob.open("video").unwrap();
+    assert!(bob.sink("video").is_ok() && alice.filter(Direction::Out, "f", &long(5_000), None).is_ok());
+    let rule = format!("channels = ['*']\nusers = [{ALICE}]\nrights = ['create', 'open', 'join', 'send', 'install']");
+    let new = ChannelsConfig {
+        rules: vec![toml::from_str(&rule).unwrap()],
+        max_filter_instructions: 1_000,
+        max_leases_per_user: 2,
+        policy_budget: Nanos::from_millis(3),
+        realm: "other".parse().unwrap(),
+        ..ChannelsConfig::default()
+    };
+    let in_force = host.fabric.configure(&new);
+    let realm = ChannelsConfig::default().realm;
+    let config = host.fabric.config();
+    assert_eq!((&in_force, &in_force.realm), (&*config, &realm), "the realm needs a restart");
+    assert_eq!((in_force.max_leases_per_user, in_force.policy_budget), (2, new.policy_budget));
+    assert_eq!(code(bob.sink("video").map(drop)), forbidden(), "the rules name Alice alone");
+    assert!(alice.sink("video").is_ok());
+    let problem = alice.filter(Direction::In, "g", &long(5_000), Some(alice.sink("video").unwrap())).unwrap_err();
+    assert!(problem.message.contains("the limit is 1000"), "{problem:?}");
+    assert_eq!(host.fabric.show(&"video".parse().unwrap()).unwrap().filters.len(), 1, "an installed filter stays");
+}
+
 #[test]
 fn filters_of_root_have_no_limit_per_second() {
     let config = ChannelsConfig { max_filter_instructions_per_second: 1_000, ..Default::default() };
