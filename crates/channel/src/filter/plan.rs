@@ -355,8 +355,7 @@ mod tests {
                 payload: &payload,
             };
             let mut changed = Changed::default();
-            let sender = Sender::Host(&host);
-            let mut draft = Draft { event, changed: &mut changed, now: Instant::ZERO, sender };
+            let mut draft = Draft { event, changed: &mut changed, now: Instant::ZERO, sender: Sender::Host(&host) };
             let written = tail.write(&output, &mut draft);
             let most = room.map_or(have, |room| (room as usize).min(Limits::WHOLE - head));
             let expected = match usize::try_from(asked).ok().filter(|tail| *tail <= most) {

@@ -300,7 +300,7 @@ fn the_filters_of_a_user_on_a_channel_share_a_limit_of_instructions_and_roots_do
 #[test]
 fn a_suspended_filter_still_protects_and_drops_the_events_of_the_sender_that_caused_it_alone() {
     let protects = "struct input { int number; }; long i; long s; \
-                    for (i = 0; i < 10000 && i < input.number; i++) s += i; return input.number != 3;";
+                    for (i = 0; i < 5000 && i < input.number; i++) s += i; return input.number != 3;";
     for direction in [Direction::Out, Direction::In] {
         let host = Host::with(ChannelsConfig { max_filter_instructions_per_second: 1_000, ..Default::default() });
         let (alice, bob, carol) = (host.user(ALICE), host.user(BOB), host.user(CAROL));
@@ -309,9 +309,9 @@ fn a_suspended_filter_still_protects_and_drops_the_events_of_the_sender_that_cau
         let sink = alice.sink("video").unwrap();
         let (of_bob, of_carol) = (bob.source("video").unwrap(), carol.source("video").unwrap());
         alice.filter(direction, "protects", protects, None).unwrap();
-        [10_000, 1, 3].iter().for_each(|number| _ = bob.submit(of_bob, *number));
+        [5_000, 1, 3].iter().for_each(|number| _ = bob.submit(of_bob, *number));
         [3, 2].iter().for_each(|number| _ = carol.submit(of_carol, *number));
-        assert_eq!(alice.take(sink), [10_000, 2], "{direction:?}");
+        assert_eq!(alice.take(sink), [5_000, 2], "{direction:?}");
         let shown = &host.fabric.show(&"video".parse().unwrap()).unwrap().filters[0];
         assert_eq!((shown.suspended, shown.calls, shown.skipped), (true, 3, 2));
         assert_eq!(host.fabric.report().filters.skipped, 2);
@@ -332,7 +332,7 @@ fn the_filters_of_a_user_above_the_limit_per_second_are_suspended_and_those_of_o
     alice.filter(Direction::Out, "all", all, None).unwrap();
     bob.filter(Direction::Out, "own", "struct input { int number; }; return input.number != 3;", None).unwrap();
     assert_eq!([alice.submit(of_alice, 1), alice.submit(of_alice, 1)], [1, 0], "called once, then suspended");
-    assert_eq!([bob.submit(of_bob, 3), bob.submit(of_bob, 1)], [0, 1], "for Bob's events it is called");
+    assert_eq!([bob.submit(of_bob, 1), bob.submit(of_bob, 1)], [1, 0], "called until he has caused as much");
     alice.filter(Direction::Out, "all", all, None).unwrap();
     assert_eq!(alice.submit(of_alice, 1), 0, "it does not help to install the filter again");
     assert_eq!(alice.take(sink), [1, 1]);
@@ -340,7 +340,7 @@ fn the_filters_of_a_user_above_the_limit_per_second_are_suspended_and_those_of_o
     let states: Vec<_> = shown.iter().map(|filter| (filter.suspended, filter.skipped)).collect();
     assert_eq!(states, [(true, 1), (false, 0)]);
     let counts = host.fabric.report().filters;
-    assert_eq!((counts.suspensions, counts.skipped), (1, 2));
+    assert_eq!((counts.suspensions, counts.skipped), (1, 3));
 }
 
 /// The keys that a reload applies hold for the next request; what exists stays, and the other keys stay as they were.
