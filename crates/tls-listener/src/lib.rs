@@ -24,7 +24,6 @@ use tokio::time::{error::Elapsed, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-pub use places::{MOST, MOST_OF_ONE};
 use places::Places;
 
 /// Connections that are accepted before handshakes go on.
@@ -70,7 +69,7 @@ impl Builder {
 type Outcome = Result<Result<io::Result<TlsStream<TcpStream>>, Elapsed>, Aborted>;
 type Handshake = Pin<Box<dyn Future<Output = (u64, SocketAddr, Outcome)> + Send>>;
 
-/// Accepts connections, and has at most [`MOST`] unfinished handshakes.
+/// Accepts connections, and has a bounded number of unfinished handshakes.
 pub struct TlsListener {
     socket: TcpListener,
     tls: TlsAcceptor,
@@ -128,7 +127,9 @@ fn completed(outcome: Outcome) -> Option<TlsStream<TcpStream>> {
         Ok(Ok(Ok(stream))) => return Some(stream),
         Ok(Ok(Err(error))) => (error.to_string(), "compare certificates, see its log"),
         Ok(Err(late)) => (late.to_string(), "see its log"),
-        Err(Aborted) => ("it was the oldest of too many".to_owned(), "see the guide on a firewall in front of the daemon"),
+        Err(Aborted) => {
+            ("it was the oldest of too many".to_owned(), "see the guide on a firewall in front of the daemon")
+        }
     };
     REFUSED.fetch_add(1, Ordering::Relaxed);
     if log_is_due() {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Unfinished handshakes of one listener.
-pub const MOST: usize = 512;
+const MOST: usize = 512;
 /// Of these, unfinished handshakes of one IPv4 address or one IPv6 network (/64).
-pub const MOST_OF_ONE: usize = 64;
+const MOST_OF_ONE: usize = 64;
 
 /// The unfinished handshakes of one listener, the oldest first.
 #[derive(Debug)]

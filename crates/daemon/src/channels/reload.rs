@@ -39,7 +39,6 @@ impl Fabric {
         config
     }
 
-
     /// Reads the files again. Reloads run one after the other; other requests do not wait for them.
     pub(super) fn reload(&self, peer: Peer) -> Result<ReloadOutcome, Problem> {
         if !peer.administers() {
