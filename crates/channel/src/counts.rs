@@ -12,7 +12,7 @@ pub struct FilterCounts {
     pub faults: u64,
     /// Sinks that did not fit the filter's table and therefore did not receive the event.
     pub beyond: u64,
-    /// Events that passed without a call, because the filters of its payer executed too many instructions.
+    /// Events that were dropped without a call, because the filters of its payer executed too many instructions.
     #[serde(default)]
     pub skipped: u64,
 }
@@ -22,7 +22,7 @@ pub struct FilterCounts {
 pub struct SuspensionCounts {
     /// Times that the filters of a user or host were suspended.
     pub suspensions: u64,
-    /// Events that passed a suspended filter, once for each such filter.
+    /// Events that a suspended filter dropped, once for each such filter.
     pub skipped: u64,
 }
 

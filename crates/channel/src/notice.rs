@@ -75,8 +75,8 @@ pub enum Notice {
         /// The fault, with its line in the text.
         fault: String,
     },
-    /// The filters of a user or of another host executed more instructions than the rate allows. They are not called
-    /// until the rate covers the instructions; events pass as if there were no such filters.
+    /// The filters of a user or of another host executed more instructions than the rate allows. Until the
+    /// rate covers the instructions, they drop the events of senders that caused the mean of all senders or more.
     FiltersSuspended {
         payer: Payer,
         lasts: Nanos,

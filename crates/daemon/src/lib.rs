@@ -43,7 +43,6 @@ mod embedded;
 mod ending;
 mod energy;
 mod folder;
-mod handshakes;
 mod journal;
 mod logging;
 mod memory;

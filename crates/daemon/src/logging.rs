@@ -14,7 +14,6 @@ use tracing_subscriber::prelude::*;
 use tracing_subscriber::{EnvFilter, reload};
 
 use crate::config::{Log, LogFormat};
-use crate::handshakes::Handshakes;
 use crate::journal::{Journal, JournalFormat};
 
 /// Environment variable that overrides the configured filter.
@@ -84,7 +83,7 @@ pub(crate) fn start(log: &Log) -> WorkerGuard {
     };
     let _ = DROPPED.set(queue.error_counter());
     let lines = tracing_subscriber::fmt::layer().with_writer(queue).with_ansi(colours);
-    let all = tracing_subscriber::registry().with(Handshakes.with_filter(Handshakes::filter()));
+    let all = tracing_subscriber::registry();
     // `try_init` fails if the program has a logger already.
     let started = match log.format {
         LogFormat::Text if to_journal => {

@@ -3,6 +3,7 @@
 //! | section | effect of SIGHUP |
 //! |---|---|
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
+//! | `channels` rules for users, limits, `slack` | applied to new requests; members and filters stay |
 //! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
 //! | `joint` | caps hold for new contracts and upgrades; users lose names that are now reserved for others |
 //! | `[[contract]]` | contracts are ended, changed and begun; refusals are logged |
@@ -103,6 +104,10 @@ impl Reload {
     /// Applies what can change while the service runs. Returns what was refused.
     async fn apply(&mut self, new: &Config, parts: &Parts) -> Vec<String> {
         let mut refused = self.limits(new, &parts.requests).await;
+        let (channels, limits) = (parts.channels.clone(), new.channels.clone());
+        if let Some(in_force) = ending::worker("reload", move || channels.configure(&limits)).await.flatten() {
+            self.running.channels = in_force;
+        }
         refused.extend(reload_access(parts.channels.clone()).await);
         refused.extend(reload_links(parts.net.clone(), new).await);
         if let Err(problem) = parts.contracts.configure(new.joint.clone()).await {
@@ -272,5 +277,8 @@ mod tests {
         let text = "[api]\nmode = '0600'\n[control]\nlock_memory = false\njobs_per_look = 9\n";
         let new = Config::parse(text, std::path::Path::new("daemon.toml")).unwrap();
         assert_eq!(reload.next_start(&new), ["api.mode", "control.lock_memory"]);
+        let text = "[channels]\npriority = 2\nmax_leases = 9\n[[channels.rule]]\nchannels = ['a']\nrights = ['join']\n";
+        let new = Config::parse(text, std::path::Path::new("daemon.toml")).unwrap();
+        assert_eq!(reload.next_start(&new), ["channels.priority"]);
     }
 }

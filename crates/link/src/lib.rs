@@ -33,4 +33,4 @@ pub use error::Error;
 pub use link::{Link, Listener, NodeOwner};
 pub use qfabric_realm::Tls;
 pub use threads::{one_receive_thread, single_receive_thread};
-pub use zenoh::{Attending, attend};
+pub use zenoh::{Attending, attend, refused_handshakes};

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddrV4, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use qfabric_channel::{DestinationRef, Lane};
 use qfabric_link::{Address, Config, EngineKind, Security, Tls};
 use qfabric_realm::{init_ca, issue};
 use qfabric_types::channel::{ChannelId, Name, Plane};
+use rustix::net::{self, AddressFamily, SocketType};
 use tempfile::TempDir;
 
 const ACCESS: &str = r#"
@@ -128,6 +129,39 @@ fn connections_that_do_not_finish_their_handshake_are_closed() {
         assert!(bytes.count() < 512, "the record was read to its end");
         assert_eq!(all.into_iter().filter(|stream| !is_closed(stream)).count(), 0);
     }
+    let _two = open(&secured(&site, &folder, 2, &[1]), 1);
+    meet(&one, 2);
+}
+
+/// Opens connections from an address of this machine, which send nothing.
+fn silent(from: [u8; 4], to: (&str, u16), count: usize) -> Vec<TcpStream> {
+    let connect = |_| {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddrV4::new(from.into(), 0)).unwrap();
+        net::connect(&socket, &SocketAddrV4::new(to.0.parse().unwrap(), to.1)).unwrap();
+        TcpStream::from(socket)
+    };
+    (0..count).map(connect).collect()
+}
+
+/// A handshake that is closed while a younger one waits gave up its place; its time is not over. Before, all waited for
+/// their time.
+#[test]
+fn beyond_their_number_the_oldest_unfinished_handshakes_are_closed() {
+    let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2]));
+    let one = open(&secured(&site, &folder, 1, &[1]), 1);
+    let Address::Tcp { host, port } = site.address(1) else { panic!("an address and a port") };
+    let to = (host.as_str(), port);
+    let mut seen = [false; 2];
+    for _ in 0..5 {
+        let other = silent([127, 0, 0, 2], to, 1);
+        let flood = silent([127, 0, 0, 3], to, 100);
+        seen[0] |= is_closed(&flood[0]) && is_silent(&flood[99]) && is_silent(&other[0]);
+        let many: Vec<_> = (4..=12).flat_map(|last| silent([127, 0, 0, last], to, 64)).collect();
+        seen[1] |= is_closed(&other[0]) && is_silent(many.last().unwrap());
+    }
+    assert_eq!(seen, [true; 2], "of one address, of all");
+    let _flood = silent([127, 0, 0, 3], to, 2_000);
     let _two = open(&secured(&site, &folder, 2, &[1]), 1);
     meet(&one, 2);
 }

@@ -128,6 +128,8 @@ pub const MAILBOX: u16 = 600;
 /// `daemon`: messages of other hosts about ECalls, or about the kernel path, that wait for their thread.
 pub const FAR_INBOX: u16 = 610;
 
+/// `daemon`: the section `[channels]` in force; held while it is replaced, or a reference to it is copied.
+pub const CHANNELS_CONFIG: u16 = 670;
 /// `daemon`: the record of what happened; held for a few instructions.
 pub const TIMELINE: u16 = 680;
 /// `daemon`: objects that wait to be closed.
@@ -136,5 +138,3 @@ pub const CLOSER: u16 = 690;
 pub const PAGE_SEAT: u16 = 695;
 /// `daemon`: free places for connections.
 pub const PLACES: u16 = 700;
-/// `daemon`: held while a line is logged; may be taken with any other lock held.
-pub const LOG: u16 = 900;

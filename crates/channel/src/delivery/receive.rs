@@ -11,7 +11,7 @@ use super::link::{Inbound, Origin, Way};
 use super::scratch::{Outcomes, Scratch};
 use crate::counts::Fate;
 use crate::exit::Exit;
-use crate::filter::{self, Accounts, Changed, Choice, Copies, Draft};
+use crate::filter::{self, Accounts, Changed, Choice, Copies, Draft, Sender};
 use crate::output::Outputs;
 use crate::wire::EventFrame;
 use crate::{Event, EventType, Order, Pressure, SinkId, SourceId};
@@ -80,8 +80,9 @@ impl Delivery {
         }
         let Scratch { chosen, changed, copies_in: copies, meant, outcome, .. } = &mut self.scratch;
         let (name, time, is_withdrawn) = (link.name.clone(), inbound.time, frame.is_withdrawn);
-        let (accounts, out) = (&mut self.accounts, &mut exit.out);
-        let mut dispatch = Dispatch { channel, changed, copies, meant, outcome, accounts, now, is_withdrawn, out };
+        let (sender, accounts, out) = (Sender::Host(from), &mut self.accounts, &mut exit.out);
+        let mut dispatch =
+            Dispatch { channel, changed, copies, meant, outcome, sender, accounts, now, is_withdrawn, out };
         dispatch.run(event, &name, time, chosen, &mut Books::Of(inbound));
         self.after();
     }
@@ -139,6 +140,7 @@ pub(crate) struct Dispatch<'a> {
     pub copies: &'a mut Copies,
     pub meant: &'a mut Vec<bool>,
     pub outcome: &'a mut Outcomes,
+    pub sender: Sender<'a>,
     pub accounts: &'a mut Accounts,
     pub now: Instant,
     /// The source has withdrawn the event: it is late, whatever the clocks say.
@@ -163,7 +165,7 @@ impl Dispatch<'_> {
         let seats = &roster.seats[roster.local()];
         self.changed.clear();
         self.copies.clear();
-        let mut draft = Draft { event, changed: self.changed, now: self.now };
+        let mut draft = Draft { event, changed: self.changed, now: self.now, sender: self.sender };
         if !is_late && !filters.into.is_empty() {
             let (generation, copies, accounts) = (roster.generation, &mut *self.copies, &mut *self.accounts);
             let choice = Choice { generation, seats, chosen: &mut *chosen, copies, user: None, accounts };

@@ -12,7 +12,7 @@ use super::pipe::Pipe;
 use super::scratch::Scratch;
 use super::{Delivery, books, receive};
 use crate::exit::Exit;
-use crate::filter::{self, Accounts, Choice, Draft};
+use crate::filter::{self, Accounts, Choice, Draft, Sender};
 use crate::wire::write_attributes;
 use crate::{AttributesRef, Event, Pressure, Sent, SourceId, Submission, SubmitError, Target};
 
@@ -128,7 +128,8 @@ impl Step<'_> {
         let (next, user) = source.map_or((0, None), |source| (source.last + 1, source.user));
         let id = self.channel.id.clone();
         let event = as_event(&id, self.host, number, next, submission, attributes, self.now);
-        let mut draft = Draft { event, changed, now: self.now };
+        let sender = user.map_or(Sender::Host(self.host), Sender::User);
+        let mut draft = Draft { event, changed, now: self.now, sender };
         let Channel { filters, roster, .. } = &mut *self.channel;
         let (generation, seats, accounts) = (roster.generation, &roster.seats[..], &mut *self.accounts);
         let choice = Choice { generation, seats, chosen, copies, user, accounts };
@@ -194,12 +195,14 @@ impl Step<'_> {
         event.payload = common.payload(submission.payload);
         let time = self.now.get();
         let source = self.channel.sources.get_mut(&number);
-        let mut tallies = source.map_or_else(Vec::new, |source| std::mem::take(&mut source.tallies));
+        let (user, mut tallies) =
+            source.map_or_else(Default::default, |source| (source.user, std::mem::take(&mut source.tallies)));
+        let sender = user.map_or(Sender::Host(self.host), Sender::User);
         let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
         let (channel, accounts) = (&mut *self.channel, &mut *self.accounts);
         let (now, is_withdrawn, out) = (self.now, false, &mut self.exit.out);
         let mut dispatch =
-            receive::Dispatch { channel, changed, copies, meant, outcome, accounts, now, is_withdrawn, out };
+            receive::Dispatch { channel, changed, copies, meant, outcome, sender, accounts, now, is_withdrawn, out };
         for (at, payload) in copies_out.iter().filter(|(at, _)| local.contains(at)) {
             alone.clear();
             alone.resize(chosen.len(), false);

@@ -15,6 +15,7 @@ use qfabric_types::channel::{ChannelId, Name};
 
 pub(crate) use account::Accounts;
 pub use account::Payer;
+pub(crate) use account::Sender;
 pub(crate) use changed::Changed;
 pub(crate) use closure::Closure;
 pub use closure::{Candidates, Choose};
@@ -43,7 +44,7 @@ pub(crate) struct Filter {
     pub user: Option<u32>,
     /// The filter belongs to the host: see [`Turn::Host`].
     pub is_hosts: bool,
-    /// Who is charged for the calls; above the payer's rate the filter is not called. `None`: nobody.
+    /// Who is charged for the calls; above the payer's rate the filter lets nothing pass. `None`: nobody.
     pub payer: Option<Payer>,
     /// The types it is called for, one bit each.
     pub types: u64,
@@ -64,6 +65,7 @@ pub(crate) struct Draft<'a, 'e> {
     pub changed: &'a mut Changed,
     /// The time of the call, for filters that read it.
     pub now: Instant,
+    pub sender: Sender<'e>,
 }
 
 impl<'e> Draft<'_, 'e> {
@@ -105,8 +107,8 @@ enum Turn {
     Host,
 }
 
-/// Calls each filter in turn; each clears the places of sinks that must not receive the event. A filter whose payer is
-/// above the rate is not called: the event passes as if there were no such filter. Returns how many sinks remain.
+/// Calls each filter in turn; each clears the places of sinks that must not receive the event. A filter that is not
+/// called because its payer is above the rate clears them all. Returns how many sinks remain.
 pub(crate) fn choose(
     filters: &mut [Filter],
     draft: &mut Draft<'_, '_>,
@@ -151,7 +153,8 @@ impl Filter {
         chosen: &mut [bool],
         (accounts, out): (&mut Accounts, &mut Outputs),
     ) {
-        if self.payer.as_ref().is_some_and(|payer| !accounts.admits(payer, draft.now)) {
+        if self.payer.as_ref().is_some_and(|payer| !accounts.admits(payer, draft.sender, draft.now)) {
+            chosen.fill(false);
             self.counts.skipped += 1;
             return;
         }
@@ -174,7 +177,7 @@ impl Filter {
         }
         self.counts.blocked += u64::from(!chosen.contains(&true));
         if let (Some(payer), Body::Text(text)) = (&self.payer, &self.body) {
-            let until = accounts.charge(payer, text.executed() + moved as u64, draft.now);
+            let until = accounts.charge(payer, draft.sender, text.executed() + moved as u64, draft.now);
             let notice =
                 until.map(|until| Notice::FiltersSuspended { payer: payer.clone(), lasts: until.since(draft.now) });
             notice.into_iter().for_each(|notice| out.notice(notice));
@@ -207,7 +210,7 @@ impl Filter {
             return;
         }
         let mut changed = choice.copies.take(at);
-        let mut own = Draft { event: draft.event(), changed: &mut changed, now: draft.now };
+        let mut own = Draft { event: draft.event(), changed: &mut changed, now: draft.now, sender: draft.sender };
         let candidate = Candidates::new(&choice.seats[at..=at], choice.user);
         self.run(&mut own, choice.generation, candidate, &mut choice.chosen[at..=at], (choice.accounts, out));
         choice.copies.put(at, changed);

@@ -317,7 +317,7 @@ mod tests {
     use qfabric_types::Instant;
     use qfabric_types::channel::{ChannelId, Name};
 
-    use super::super::Changed;
+    use super::super::{Changed, Sender};
     use super::*;
     use crate::{AttributesRef, SourceId};
 
@@ -355,7 +355,7 @@ mod tests {
                 payload: &payload,
             };
             let mut changed = Changed::default();
-            let mut draft = Draft { event, changed: &mut changed, now: Instant::ZERO };
+            let mut draft = Draft { event, changed: &mut changed, now: Instant::ZERO, sender: Sender::Host(&host) };
             let written = tail.write(&output, &mut draft);
             let most = room.map_or(have, |room| (room as usize).min(Limits::WHOLE - head));
             let expected = match usize::try_from(asked).ok().filter(|tail| *tail <= most) {

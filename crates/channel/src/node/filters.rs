@@ -58,6 +58,13 @@ impl Node {
         self.install_text(filter, Installer { user: Some(user), payer, ..Installer::default() })
     }
 
+    /// Sets the limits [`crate::Config::filter_instructions`], for filters that are installed from now on, and
+    /// [`crate::Config::filter_rate`].
+    pub fn set_filter_limits(&mut self, instructions: u32, rate: u64) {
+        (self.config.filter_instructions, self.config.filter_rate) = (instructions, rate);
+        self.delivery.accounts.set_rate(rate);
+    }
+
     /// The instructions that one call of a filter may take at worst. Its channel has to be open here.
     pub fn filter_instructions(&self, wanted: &FilterSpec) -> Result<u64, FilterError> {
         let id = &wanted.id.channel;

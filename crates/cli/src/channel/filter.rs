@@ -173,13 +173,13 @@ fn table(filters: &[FilterInfo]) -> String {
     format!("{table}\n")
 }
 
-/// Whether the filter is called; how many events passed it while it was suspended.
+/// Whether the filter is called; how many events it dropped while it was suspended.
 pub(super) fn state(filter: &FilterInfo) -> String {
     let skipped = filter.skipped;
     match (filter.suspended, skipped) {
-        (true, _) => format!("suspended: too many instructions per second, {skipped} events passed unchanged"),
+        (true, _) => format!("suspended: too many instructions per second, {skipped} events dropped"),
         (false, 0) => "active".to_owned(),
-        (false, _) => format!("active; {skipped} events passed unchanged while it was suspended"),
+        (false, _) => format!("active; {skipped} events dropped while it was suspended"),
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_filter_is_shown_with_the_events_that_passed_it() {
+    fn a_suspended_filter_is_shown_with_the_events_that_it_dropped() {
         let filter = serde_json::json!({ "name": "f", "direction": "out", "calls": 9, "blocked": 0, "faults": 0,
                                          "beyond": 0, "skipped": 5, "suspended": true });
         let mut filter: FilterInfo = serde_json::from_value(filter).unwrap();

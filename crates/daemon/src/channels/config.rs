@@ -52,7 +52,7 @@ pub struct ChannelsConfig {
     /// channel and in one direction together, at worst; administrators are excepted from the sum.
     pub max_filter_instructions: u32,
     /// Largest number of instructions per second that the filters of one user, or those of one other host, may execute;
-    /// above it they are suspended, and events pass them unchanged. Administrators are excepted.
+    /// above it they drop the events of the senders that cause the most. Administrators are excepted.
     pub max_filter_instructions_per_second: u64,
     /// CPU time that each policy of a user may take per second; root is excepted.
     #[serde(deserialize_with = "crate::config::time")]
@@ -180,6 +180,23 @@ impl Default for ChannelsConfig {
 pub(crate) type OutOfRange = (&'static str, String, &'static str);
 
 impl ChannelsConfig {
+    /// This configuration, with the keys of `new` that do not need a restart: those that are read at each request or by
+    /// one setter. The others make the network, its threads and the memberships of this host at the start.
+    pub(super) fn reloaded(&self, new: &ChannelsConfig) -> ChannelsConfig {
+        ChannelsConfig {
+            max_leases: new.max_leases,
+            max_leases_per_user: new.max_leases_per_user,
+            max_members_per_user: new.max_members_per_user,
+            max_filter_instructions: new.max_filter_instructions,
+            max_filter_instructions_per_second: new.max_filter_instructions_per_second,
+            policy_budget: new.policy_budget,
+            slack: new.slack,
+            lend_hold: new.lend_hold,
+            rules: new.rules.clone(),
+            ..self.clone()
+        }
+    }
+
     /// The first setting with an invalid value.
     pub(crate) fn out_of_range(&self) -> Option<OutOfRange> {
         let counts = [

@@ -22,7 +22,7 @@ impl Channels {
 
     /// Whether this host makes contracts with other hosts.
     pub(crate) fn makes_contracts(&self) -> bool {
-        self.fabric.as_ref().is_some_and(|fabric| fabric.config.contracts)
+        self.fabric.as_ref().is_some_and(|fabric| fabric.config().contracts)
     }
 
     /// Whether another host takes part in contracts.
@@ -46,7 +46,7 @@ impl Fabric {
 
     /// Refuses handlers on other hosts if this host takes no part in them.
     pub(crate) fn check_ecalls(&self) -> Result<(), Problem> {
-        if self.config.ecalls { Ok(()) } else { Err(problems::no_ecalls()) }
+        if self.config().ecalls { Ok(()) } else { Err(problems::no_ecalls()) }
     }
 
     pub(crate) fn tell_ecall(&self, to: &Name, tail: &[u8]) {
@@ -77,7 +77,7 @@ impl Fabric {
 
     /// Joins the group of the hosts that take part in contracts, if that is configured.
     pub(super) fn begin_contracts(&self) -> Result<(), DaemonError> {
-        if !self.config.contracts {
+        if !self.config().contracts {
             return Ok(());
         }
         self.join_group(contracts::group(), "channels.contracts")
@@ -85,7 +85,7 @@ impl Fabric {
 
     /// Joins the group of the hosts that take part in ECalls of other hosts, if that is configured.
     pub(super) fn begin_ecalls(&self) -> Result<(), DaemonError> {
-        if !self.config.ecalls {
+        if !self.config().ecalls {
             return Ok(());
         }
         self.join_group(far::group(), "channels.ecalls")

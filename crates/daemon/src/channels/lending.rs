@@ -145,7 +145,7 @@ impl Lend {
 impl Fabric {
     /// Joins the group of the lenders, if lending is configured.
     pub(super) fn begin_lending(&self) -> Result<(), DaemonError> {
-        if self.config.lend == Lend::Off {
+        if self.config().lend == Lend::Off {
             return Ok(());
         }
         self.network.manager(|manager, _| manager.broker(CPU, channel()));
@@ -157,7 +157,7 @@ impl Fabric {
 
     /// Asks the other hosts for a loan.
     async fn borrow(self: &Arc<Fabric>, peer: Peer, share: Share) -> Found {
-        let Some(rule) = self.config.lend.rule() else { return Found::NotAsked };
+        let Some(rule) = self.config().lend.rule() else { return Found::NotAsked };
         if let Some(offer) = self.offered_before(peer, share) {
             return Found::Offer(offer);
         }
@@ -199,7 +199,7 @@ impl Fabric {
         };
         let others = self.network.look(others);
         if others > 0 {
-            let (amount, hold) = (share.ppm().into(), self.config.lend_hold + LONGEST);
+            let (amount, hold) = (share.ppm().into(), self.config().lend_hold + LONGEST);
             let ask = Ask { request, channel: channel(), attribute: CPU, amount, rule, patience: PATIENCE, hold };
             self.network.manager(|manager, now| manager.ask(ask, now));
         }
@@ -209,7 +209,7 @@ impl Fabric {
     /// The offer for a loan. The lender keeps the capacity slightly longer than stated here: the way to the lender
     /// takes time.
     fn offered(&self, peer: Peer, giver: Name, number: u64, share: Share) -> Offer {
-        let hold = self.config.lend_hold;
+        let hold = self.config().lend_hold;
         let offered = Offered { giver: giver.clone(), peer, share, until: clock::now() + hold };
         lock(&self.lending.offers).add(number, offered);
         self.offer(number, giver, share, hold)

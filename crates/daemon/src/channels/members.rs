@@ -144,7 +144,7 @@ impl Fabric {
         peer: Peer,
         channel: &ChannelId,
     ) -> Result<(), Problem> {
-        let (uid, most, most_there) = (peer.owner.uid, self.config.max_members_per_user, Limits::MEMBERS / 4);
+        let (uid, most, most_there) = (peer.owner.uid, self.config().max_members_per_user, Limits::MEMBERS / 4);
         let own = registry.of_user(uid).map(Lease::members).sum::<usize>() + registry.ends.of_user(uid, None);
         if peer.administers() || own < most.min(most_there) {
             return Ok(());

@@ -108,7 +108,8 @@ pub(crate) struct Channels {
 
 /// State of the channels, shared by the threads of the API, of the sockets and of the network.
 pub(crate) struct Fabric {
-    config: ChannelsConfig,
+    /// The configuration in force.
+    config: Lock<Arc<ChannelsConfig>, { rank::CHANNELS_CONFIG }>,
     host: Name,
     network: Network,
     mailbox: Arc<Mailbox>,
@@ -208,7 +209,7 @@ impl Fabric {
         let network = Network::open(config, host.clone(), &mailbox)?;
         let mailbox_wake = mailbox.waker();
         Ok(Fabric {
-            config: config.clone(),
+            config: Lock::new(Arc::new(config.clone())),
             host,
             network,
             mailbox,
@@ -240,6 +241,11 @@ impl Fabric {
         self.network.manager(|manager, now| {
             readings.iter().for_each(|reading| manager.handle(Input::Reading(None, self.host.clone(), *reading), now));
         });
+    }
+
+    /// The configuration in force.
+    fn config(&self) -> Arc<ChannelsConfig> {
+        lock(&self.config).clone()
     }
 
     fn registry(&self) -> Guard<'_, Registry, { rank::CHANNELS_REGISTRY }> {

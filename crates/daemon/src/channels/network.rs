@@ -22,7 +22,6 @@ use qfabric_types::{Instant, ThreadId};
 
 use super::mailbox::{LendingMessage, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
-use crate::handshakes;
 use crate::startup::DaemonError;
 
 /// A node and its network. One lock protects the node; each thread calls the node itself.
@@ -79,6 +78,13 @@ impl Network {
     /// Calls the node for an operation that leaves no outputs: a query, or a change of filters.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut Node) -> T) -> T {
         self.with(|node, _| look(node))
+    }
+
+    /// Sets the limits of filters, and the slack of readings.
+    pub(super) fn configure(&self, config: &ChannelsConfig) {
+        let (longest, rate) = (config.max_filter_instructions, config.max_filter_instructions_per_second);
+        self.look(|node| node.set_filter_limits(longest, rate));
+        self.inside(|managed, _| managed.member.set_slack(config.slack));
     }
 
     /// Passes on a reading of this host's monitor, to its own controllers and to those of all Q-channels that are
@@ -182,7 +188,7 @@ impl Network {
         let Network::Linked { link, .. } = self else { return [0; 3] };
         let of =
             |counter: fn(&Counters) -> &AtomicU64| link.count(|counters| counter(counters).load(Ordering::Relaxed));
-        [of(|all| &all.dropped), of(|all| &all.refused) + handshakes::refused(), of(|all| &all.ended)]
+        [of(|all| &all.dropped), of(|all| &all.refused) + link::refused_handshakes(), of(|all| &all.ended)]
     }
 
     /// Announces to other hosts that this one leaves.

@@ -130,7 +130,7 @@ impl Fabric {
         if peer.administers() {
             return Ok(0);
         }
-        let (most, limit) = (Limits::FILTERS / 4, self.config.max_filter_instructions);
+        let (most, limit) = (Limits::FILTERS / 4, self.config().max_filter_instructions);
         let (count, has) = self.owned.beside(&filter.id, peer.owner.uid);
         if count >= most {
             return Err(problems::too_many_filters(most));

@@ -190,10 +190,11 @@ impl Fabric {
                     Payer::User(uid) => format!("user {uid}"),
                     Payer::Host(host) => format!("the host {host}"),
                 };
-                let limit = self.config.max_filter_instructions_per_second;
+                let limit = self.config().max_filter_instructions_per_second;
                 tracing::warn!(
                     whose, %lasts, limit,
-                    "filters execute more instructions than channels.max_filter_instructions_per_second: suspended"
+                    "filters execute more instructions than channels.max_filter_instructions_per_second: they drop the \
+                     events of the busiest senders"
                 );
             }
             _ => {}

@@ -1,7 +1,10 @@
-//! Reloads the access list and the certificates while there are members.
+//! Reloads the access list and the certificates while there are members, and the configuration's keys that do not need a
+//! restart.
 //!
 //! The checks of this host itself use the new rules at once. Zenoh receives its rules when a session is opened, so that
 //! the session is closed and a new one opened. A file that cannot be used changes nothing.
+
+use std::sync::Arc;
 
 use qfabric_channel::Node;
 use qfabric_link::security::{ChannelRights, notary};
@@ -10,7 +13,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::ReloadOutcome;
 
 use super::network::{self, ManagedNode, Network};
-use super::{Channels, Fabric, lock, problems, socket};
+use super::{Channels, ChannelsConfig, Fabric, lock, problems, socket};
 use crate::auth::Peer;
 
 impl Channels {
@@ -19,9 +22,23 @@ impl Channels {
         let fabric = self.fabric.as_ref().filter(|fabric| fabric.has_access())?;
         Some(fabric.reload_now())
     }
+
+    /// From now on `new` holds for requests, except for its keys that need a restart. Existing connections, members and
+    /// filters stay. Returns the configuration in force; `None` if channels are off.
+    pub(crate) fn configure(&self, new: &ChannelsConfig) -> Option<ChannelsConfig> {
+        Some(self.fabric.as_ref()?.configure(new))
+    }
 }
 
 impl Fabric {
+    pub(super) fn configure(&self, new: &ChannelsConfig) -> ChannelsConfig {
+        let config = self.config().reloaded(new);
+        *lock(&self.config) = Arc::new(config.clone());
+        self.network.configure(&config);
+        self.limit_policies();
+        config
+    }
+
     /// Reads the files again. Reloads run one after the other; other requests do not wait for them.
     pub(super) fn reload(&self, peer: Peer) -> Result<ReloadOutcome, Problem> {
         if !peer.administers() {
@@ -41,7 +58,7 @@ impl Fabric {
         if config.security == Security::Insecure {
             return Err(problems::no_access_list());
         }
-        let read = network::linked(&self.config, self.host.clone()).map_err(|error| problems::bad_access(&error))?;
+        let read = network::linked(&self.config(), self.host.clone()).map_err(|error| problems::bad_access(&error))?;
         let new = read.expect("there was an engine at the start");
         let reloaded = self.exchange(link, &config, &new)?;
         *config = new;
@@ -74,7 +91,7 @@ impl Fabric {
 
     /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible.
     fn rejoin(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
-        let priority = self.config.priority;
+        let priority = self.config().priority;
         let open = |config| link.reopen(config, move || socket::enter(priority));
         let opened = open(new).map_err(|error| {
             let is_open = open(old).is_ok();

@@ -178,7 +178,7 @@ impl Reports {
 impl Fabric {
     /// From now on counts the events that this host's applications receive on the channel.
     pub(super) fn count_handed(&self, channel: &ChannelId) {
-        let period = self.config.report;
+        let period = self.config().report;
         if period != Nanos::ZERO && channel.plane == Plane::Data {
             self.reports.begin(&channel.name, clock::now(), period);
         }
@@ -186,7 +186,7 @@ impl Fabric {
 
     /// Sends the reports that are due.
     pub(super) fn report_handed(&self, now: Instant) {
-        for taken in self.reports.take(now, self.config.report) {
+        for taken in self.reports.take(now, self.config().report) {
             if !self.has_reader(&ChannelId::data(taken.channel.clone())) {
                 continue;
             }
@@ -206,7 +206,7 @@ impl Fabric {
     pub(super) fn delay_report(&self, registry: &mut Registry, delayed: Delayed) {
         let Delayed { channel, attribute, name, by } = delayed;
         if attribute == AttributeId::of(RATE) {
-            return self.reports.delay(&channel.name, by, self.config.report);
+            return self.reports.delay(&channel.name, by, self.config().report);
         }
         if !is_applications(&name) || Metric::find(&name).is_some() {
             return self.monitors.delay(attribute, by);

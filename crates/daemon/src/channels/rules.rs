@@ -82,7 +82,7 @@ fn allow(rules: &[Rule], owner: Owner, right: Right, channel: &ChannelId) -> boo
 impl Fabric {
     /// Refuses an action that this host's rules do not allow the user.
     pub(super) fn permit(&self, peer: Peer, right: Right, channel: &ChannelId) -> Result<(), Problem> {
-        match peer.administers() || allow(&self.config.rules, peer.owner, right, channel) {
+        match peer.administers() || allow(&self.config().rules, peer.owner, right, channel) {
             true => Ok(()),
             false => Err(problems::not_your_right(peer.owner.uid, right, channel)),
         }

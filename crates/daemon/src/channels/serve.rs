@@ -88,8 +88,8 @@ impl Fabric {
 
     fn no_place(&self, registry: &Registry, peer: Peer) -> Option<String> {
         let own = registry.of_user(peer.owner.uid).count();
-        let all = places_for(peer.owner.uid, self.config.max_leases);
-        let each = self.config.max_leases_per_user;
+        let all = places_for(peer.owner.uid, self.config().max_leases);
+        let each = self.config().max_leases_per_user;
         let problem = match (registry.leases.len() >= all, peer.owner.uid != 0 && own >= each) {
             (true, _) => problems::limit("too many connections for channels", all, "channels.max_leases"),
             (_, true) => problems::limit("too many connections of one user", each, "channels.max_leases_per_user"),

@@ -122,7 +122,7 @@ struct Turning {
 
 impl Turning {
     fn run(mut self) {
-        enter(self.lines.fabric.config.priority);
+        enter(self.lines.fabric.config().priority);
         let mut happened = Vec::with_capacity(SOURCES);
         while !self.lines.fabric.stopping.load(Ordering::Acquire) {
             self.sleep(&mut happened);

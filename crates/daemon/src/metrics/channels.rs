@@ -31,9 +31,11 @@ const TOTALS: [Metric<ChannelsReport>; 47] = [
     of("channels_filters_suspensions", "times that the filters of a user or host were suspended", |r| {
         Counter(r.filters.suspensions)
     }),
-    of("channels_filters_skipped", "events that passed a suspended filter, once for each such filter", |r| {
-        Counter(r.filters.skipped)
-    }),
+    of(
+        "channels_filters_skipped",
+        "events that a suspended filter dropped without a call, once for each such filter",
+        |r| Counter(r.filters.skipped),
+    ),
     of("channels_unsent", "events of managers that could not be submitted", |r| Counter(r.unsent)),
     of("channels_unread", "events of managers that could not be read", |r| Counter(r.unread)),
     of("channels_engine_dropped", "frames dropped because a connection to another host was full", |r| {

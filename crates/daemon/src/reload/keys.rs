@@ -11,7 +11,21 @@ const SHIPPED: &str = include_str!("../../../../packaging/daemon.toml");
 const ECALLS: [&str; 4] =
     ["ecalls.queue", "ecalls.queue_per_subscription", "ecalls.handler_threads", "ecalls.max_subscriptions"];
 /// Keys that are applied at once, of sections with others that are not.
-const APPLIED: [&str; 4] = ["control.jobs_per_look", "control.lease_grace", "log.filter", "web.enabled"];
+const APPLIED: [&str; 13] = [
+    "channels.lend_hold",
+    "channels.max_filter_instructions",
+    "channels.max_filter_instructions_per_second",
+    "channels.max_leases",
+    "channels.max_leases_per_user",
+    "channels.max_members_per_user",
+    "channels.policy_budget",
+    "channels.rule",
+    "channels.slack",
+    "control.jobs_per_look",
+    "control.lease_grace",
+    "log.filter",
+    "web.enabled",
+];
 
 /// The keys of `section` that differ and need a restart, by their dotted names; the section itself if none is known.
 pub(super) fn to_restart(section: &str, running: &Source, new: &Source) -> Vec<String> {

@@ -39,6 +39,7 @@ use keys::Keys;
 use publishers::Publishers;
 use session::{OwnSession, in_a_plain_thread};
 pub(crate) use settings::is_same;
+pub use tls_listener::refused as refused_handshakes;
 
 /// Largest number of received keys that are declared.
 const MAX_WAYS: usize = 4096;
@@ -89,7 +90,8 @@ pub(crate) fn open(
     }
     if option_env!("TLS_ACCEPT_THROTTLE_TIME") != Some("1000") {
         tracing::warn!(
-            "built without the repository's .cargo/config.toml: each failed handshake delays other hosts by 100 ms"
+            "built without the repository's .cargo/config.toml: while no descriptor is free, each new connection delays \
+             other hosts by 100 ms"
         );
     }
     let settings = settings::settings(config)?;

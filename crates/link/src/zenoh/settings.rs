@@ -41,8 +41,8 @@ const CONTROL_SERVICE: u8 = 0xa0;
 const OPEN_TIMEOUT: u32 = 6_900;
 const ACCEPT_TIMEOUT: u32 = 1_800;
 /// Connections that may open at the same time, after the handshake of TLS; Zenoh closes further ones at once, and
-/// their hosts try again within a second. With TLS only hosts of the realm take such a place. Zenoh bounds the
-/// handshakes of TLS before that by their time alone.
+/// their hosts try again within a second. With TLS only hosts of the realm take such a place. `tls_listener`
+/// bounds the handshakes of TLS before that.
 const OPENING: u32 = 64;
 
 pub(crate) fn settings(config: &Config) -> Result<ZenohConfig, Error> {

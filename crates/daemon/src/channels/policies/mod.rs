@@ -231,13 +231,19 @@ impl Fabric {
     fn policy_suspended(&self, seat: u64) {
         let running = lock(&self.policies.running);
         let Some((name, _)) = running.iter().find(|(_, policy)| policy.seat == seat) else { return };
-        let budget = self.config.policy_budget;
+        let budget = self.config().policy_budget;
         tracing::warn!(%name, %budget, "a policy used more CPU time in a second than channels.policy_budget: suspended");
     }
 
     /// CPU time per second for a policy of this user; none: no limit, for administrators and the configuration.
     fn budget_of(&self, uid: Option<u32>) -> Option<Nanos> {
-        ordinary(uid).map(|_| self.config.policy_budget)
+        ordinary(uid).map(|_| self.config().policy_budget)
+    }
+
+    /// Gives all running policies the limit in force.
+    pub(super) fn limit_policies(&self) {
+        let running = lock(&self.policies.running);
+        running.values().for_each(|policy| self.policies.runner.limit(policy.seat, self.budget_of(policy.uid)));
     }
 
     fn policy_info(&self, name: &Name, running: &Running) -> PolicyInfo {

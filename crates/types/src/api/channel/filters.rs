@@ -26,11 +26,12 @@ pub struct FilterInfo {
     pub faults: u64,
     /// Number of sinks that received no event because they did not fit into the filter's table.
     pub beyond: u64,
-    /// Number of events that passed unchanged, without a call, because the filter was suspended.
+    /// Number of events that the filter dropped without a call, because it was suspended.
     #[serde(default)]
     pub skipped: u64,
     /// Whether the filter is suspended: all filters of its user, or of the host that installed it, executed more
-    /// instructions than `channels.max_filter_instructions_per_second` allows.
+    /// instructions than `channels.max_filter_instructions_per_second` allows. Until the limit covers them, the filter drops
+    /// the events of senders that caused the mean of all senders or more.
     #[serde(default)]
     pub suspended: bool,
     /// Parameters that another host changes by the kernel path, each with the name of the host.

@@ -118,7 +118,7 @@ pub(super) fn read_text(policy: &mut Policy, is_configured: bool) -> Result<(), 
 
 impl Fabric {
     fn report_period(&self) -> Nanos {
-        if self.config.report == Nanos::ZERO { REPORT } else { self.config.report }
+        if self.config().report == Nanos::ZERO { REPORT } else { self.config().report }
     }
 }
 

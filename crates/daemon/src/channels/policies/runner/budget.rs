@@ -9,7 +9,7 @@ pub(super) const WINDOW: Nanos = Nanos::from_millis(1_000);
 #[derive(Debug)]
 pub(super) struct Budget {
     /// CPU time per window; none: the time is counted, not limited.
-    most: Option<Nanos>,
+    pub most: Option<Nanos>,
     window_end: Instant,
     used: Nanos,
     is_suspended: bool,

@@ -120,6 +120,14 @@ impl Runner {
         (seat, Proxy { name, interests, seat, runner: self.clone() })
     }
 
+    /// Sets the CPU time that a policy may use per second.
+    pub(super) fn limit(&self, seat: u64, most: Option<Nanos>) {
+        let mut seats = self.lock();
+        if let Some(seat) = seats.of.get_mut(&seat) {
+            seat.budget.most = most;
+        }
+    }
+
     /// Records the policy's number in the manager.
     pub(super) fn open(&self, seat: u64, number: u64) {
         let mut seats = self.lock();
