@@ -26,7 +26,8 @@ struct qf_cpu {
 	/* The state behind the decision has changed and the CPU was kicked. It must be kicked again when the next
 	 * thread runs: the kernel discards a kick that arrives while it chooses the next thread. */
 	u32 stale;
-	u32 zero;
+	/* The timer has ended the CPU's idle time (qf_begins()). */
+	u32 resumed;
 	struct qf_machine machine;
 };
 
@@ -160,10 +161,12 @@ static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
 	if (same && !bought)
 		c->decision.until_ns = next.until_ns;
 	bpf_spin_unlock(&c->lock);
-	if (same)
+	if (same) {
 		qf_arm(c, c->decision.until_ns);
-	else
-		qf_kick(cpu);
+		return 0;
+	}
+	c->resumed = !c->since_ns;
+	qf_kick(cpu);
 	return 0;
 }
 

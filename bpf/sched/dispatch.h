@@ -126,8 +126,16 @@ QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
 		s->delay_max_ns = delay;
 }
 
-/* A thread begins to run. A thread that runs against the decision (it got here without this scheduler) is sent back at
- * once; until then it counts as best effort. */
+/*
+ * A thread begins to run. A thread that runs against the decision (it got here without this scheduler) is sent back at
+ * once; until then it counts as best effort.
+ *
+ * After idle time that the timer ended, the CPU is kicked once more. Linux 7.1 and later do not update the clock of the
+ * run queue at the next choice of a thread if the thread before was put into the local queue of an idle CPU without a
+ * wake-up (rq_owned_post_enq() calls wakeup_preempt(), which calls rq_clock_skip_update()). The kernel's own account of
+ * that thread, and so every clock of its CPU time, would lose the time from the last tick on: up to all of a short
+ * service.
+ */
 QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 {
 	struct qf_thread *t = qf_met(p);
@@ -136,8 +144,9 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 
 	if (t && slot && t->woken_ns)
 		qf_delay(t, slot, now);
-	if (c->stale)
+	if (c->stale || c->resumed)
 		qf_kick(cpu);
+	c->resumed = 0;
 	if (qf_is_bound_kernel(p)) {
 		qf_fair_running(p, cpu, now);
 		return;

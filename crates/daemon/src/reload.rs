@@ -2,6 +2,7 @@
 //!
 //! | section | effect of SIGHUP |
 //! |---|---|
+//! | `api.mode`, `api.group` | the sockets get the new mode and group; connections in force stay |
 //! | `channels` access list and certificate | applied, as by `qfabric channel reload` |
 //! | `channels` rules for users, limits, `slack` | applied to new requests; members and filters stay |
 //! | `limits`, `memory` | applied, all at once; existing guarantees and promises stay, the remaining capacity is divided again |
@@ -22,12 +23,13 @@ mod keys;
 
 use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
 use tokio::sync::mpsc::Sender;
 
-use crate::api::MetricsPlace;
+use crate::api::{self, MetricsPlace};
 use crate::channels::Channels;
 use crate::config::{Config, Control, InvalidConfig};
 use crate::configured::Configured;
@@ -54,6 +56,8 @@ pub(crate) struct Reload {
 
 /// The parts of the running service to which a configuration is applied.
 pub(crate) struct Parts {
+    /// Folder of the sockets.
+    pub folder: PathBuf,
     pub requests: Requests,
     pub channels: Arc<Channels>,
     pub net: Arc<Net>,
@@ -104,6 +108,7 @@ impl Reload {
     /// Applies what can change while the service runs. Returns what was refused.
     async fn apply(&mut self, new: &Config, parts: &Parts) -> Vec<String> {
         let mut refused = self.limits(new, &parts.requests).await;
+        refused.extend(self.sockets(new, &parts.folder).await);
         let (channels, limits) = (parts.channels.clone(), new.channels.clone());
         if let Some(in_force) = ending::worker("reload", move || channels.configure(&limits)).await.flatten() {
             self.running.channels = in_force;
@@ -125,6 +130,17 @@ impl Reload {
         refused.extend(self.bounds(new, &parts.requests));
         refused.extend(self.log_filter(new));
         refused
+    }
+
+    async fn sockets(&mut self, new: &Config, folder: &Path) -> Option<String> {
+        let (api, folder) = (new.api.clone(), folder.to_owned());
+        if let Err(error) = ending::worker("reload", move || api::permit(&api, &folder)).await? {
+            tracing::error!(%error, "SIGHUP: correct the section [api] and send SIGHUP again");
+            return Some("api.mode and api.group".to_owned());
+        }
+        self.running.api.mode = new.api.mode;
+        self.running.api.group.clone_from(&new.api.group);
+        None
     }
 
     /// Moves the metrics on TCP. The token is read before the former address is closed.
@@ -274,9 +290,9 @@ mod tests {
         let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).unwrap();
         let reload = Reload { read: Some(Box::new(|| Ok(Config::default()))), running: Config::default(), hangups };
         assert!(reload.next_start(&Config::default()).is_empty());
-        let text = "[api]\nmode = '0600'\n[control]\nlock_memory = false\njobs_per_look = 9\n";
+        let text = "[api]\ntimeout = '9s'\n[control]\nlock_memory = false\njobs_per_look = 9\n";
         let new = Config::parse(text, std::path::Path::new("daemon.toml")).unwrap();
-        assert_eq!(reload.next_start(&new), ["api.mode", "control.lock_memory"]);
+        assert_eq!(reload.next_start(&new), ["api.timeout", "control.lock_memory"]);
         let text = "[channels]\npriority = 2\nmax_leases = 9\n[[channels.rule]]\nchannels = ['a']\nrights = ['join']\n";
         let new = Config::parse(text, std::path::Path::new("daemon.toml")).unwrap();
         assert_eq!(reload.next_start(&new), ["channels.priority"]);

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -311,7 +311,9 @@ impl Service {
             if let Some(reload) = (hooks.reload)() {
                 let (channels, net, ecalls, web) = (channels.clone(), net.clone(), ecalls.clone(), web.clone());
                 let (contracts, metrics) = (joint.clone(), metrics_to);
-                let parts = reload::Parts { requests, channels, net, contracts, configured, ecalls, web, metrics };
+                let folder = sockets.http_path.parent().unwrap_or(Path::new("/")).to_owned();
+                let parts =
+                    reload::Parts { folder, requests, channels, net, contracts, configured, ecalls, web, metrics };
                 tasks.spawn("the reload at SIGHUP", reload.run(parts));
             }
             (hooks.ready)();

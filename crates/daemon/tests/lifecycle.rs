@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use common::*;
@@ -49,6 +50,10 @@ fn a_daemon_that_is_stopped_restores_everything_and_removes_its_sockets() {
     }
 }
 
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
 #[test]
 fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
     let _lock = live_lock();
@@ -68,9 +73,12 @@ fn a_hangup_reads_the_configuration_again_and_ends_nothing() {
     hang_up();
     configure("0.5\nmax_threads = 0");
     hang_up();
-    configure("0.5\n[limits.users]\n7 = 0.3\n[limits.levels]\n9 = 0.2\n[memory]\nglobal_reserve = \"32M\"");
+    let sections =
+        "[limits.users]\n7 = 0.3\n[limits.levels]\n9 = 0.2\n[memory]\nglobal_reserve = \"32M\"\n[api]\nmode = \"600\"";
+    configure(&format!("0.5\n{sections}"));
     hang_up();
     eventually("it still reads its file", || capacity() == Some(500_000));
+    eventually("the sockets have the new mode", || mode(&folder.path().join("ring.sock")) == 0o600);
     let limits = client.limits().unwrap();
     let memory = client.status().unwrap().memory.unwrap();
     assert_eq!(memory.global_reserve, qfabric_types::Bytes::from_mib(32), "the section [memory] holds");

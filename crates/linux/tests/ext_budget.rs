@@ -7,7 +7,7 @@ use ext_shared::{Servers, about, hogs, loaded, ms, server, sleep_ms};
 use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
 use qfabric_linux::ext::{Change, ExtError, ServerId, ServerSpec};
-use qfabric_linux::testing::{Worker, burn};
+use qfabric_linux::testing::{Worker, at_one_moment, burn};
 use qfabric_types::{Nanos, Reclaiming, ThreadId};
 
 #[test]
@@ -41,6 +41,29 @@ fn a_work_conserving_server_gets_unreserved_time_but_best_effort_keeps_its_part(
     assert!(extra > 0.4, "{extra}");
     assert!(rest > 0.045, "best effort is guaranteed 0.05");
     assert_eq!(servers.stats(other).missed, 0);
+}
+
+/// A timer begins each service, on an idle CPU. The worker hardly reads its clock: each reading corrects the kernel's
+/// account.
+#[test]
+fn the_kernels_clock_shows_what_a_server_uses_on_an_otherwise_idle_cpu() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let worker = Worker::start(|| {
+        std::hint::black_box((0..2_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(b)));
+    });
+    let id = servers.create(&server(10, 3));
+    servers.ext.join(id, worker.thread, false).unwrap();
+    sleep_ms(50);
+    let read = || (clock::process_cpu(std::process::id() as i32).unwrap(), servers.stats(id));
+    let (from, (clock, charged)) = at_one_moment(read);
+    sleep_ms(500);
+    let (to, (clock_after, charged_after)) = at_one_moment(read);
+    let share = |used: Nanos| used.as_f64() / to.since(from).as_f64();
+    let (clock, charged) = (share(clock_after - clock), share(charged_after.used - charged.used));
+    eprintln!("alone, 3/10 ms: {charged:.4} of a CPU charged, {clock:.4} by the kernel's clock");
+    about(charged, 0.3, 0.01);
+    about(clock, 0.3, 0.03);
 }
 
 /// The server has a budget for most of a second, and a slice of best effort lasts 3 ms.

@@ -16,8 +16,6 @@ use serde_json::Value;
 use crate::harness::{Answer, answer, qfabric};
 use crate::live::{Daemon, live, wait_until};
 
-/// Reservation of the daemon's control thread with the default configuration.
-const ITS_OWN: Share = Share::from_ppm(100_000);
 /// 0.0625 CPU in the kernel's units.
 const LOST: u64 = 1 << 16;
 
@@ -52,7 +50,8 @@ fn bandwidth_booked_for_nobody_is_reported_not_promised_logged_and_freed() {
     let (folder, log) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
     let all = books::ceiling(Path::new(DEBUGFS)).unwrap();
     let config = format!("[limits]\ncapacity = {}\n", all.as_f64());
-    let all = all - ITS_OWN;
+    let its_own = qfabric_daemon::Config::default().control_reservation().unwrap().expect("the default reserves");
+    let all = all - its_own.share();
     let stderr = Stdio::from(log.reopen().unwrap());
     let daemon = Daemon::start_logging(folder.path(), &config, stderr);
     let capacity = || {

@@ -21,18 +21,26 @@ fn executor(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
+/// Whether a program is installed; if not, prints why nothing is tested.
+fn is_here(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().unwrap().status.success();
+    if !found {
+        skip(format!("{program} is not installed"));
+    }
+    found
+}
+
 /// Runs `qfabric run LINE`. None if the program behind `--` is not installed, or no reservation is possible here.
 fn run(line: &str) -> Option<Answer> {
+    run_in(tempfile::tempdir().unwrap().path(), line)
+}
+
+/// As [`run`], in `folder`.
+fn run_in(folder: &Path, line: &str) -> Option<Answer> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let program = words[1 + words.iter().position(|word| *word == "--").expect("a program behind --")];
     let _lock = live()?;
-    let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().unwrap();
-    if !found.status.success() {
-        skip(format!("{program} is not installed"));
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    Some(Answer::of(qfabric(folder.path()).arg("run").args(words).current_dir(folder.path())))
+    is_here(program).then(|| Answer::of(qfabric(folder).arg("run").args(words).current_dir(folder)))
 }
 
 #[test]
@@ -66,6 +74,41 @@ fn players_converters_and_stressors_run_without_further_options() {
             ran.expect(0, &["reserved on average"]);
         }
     }
+}
+
+/// x264 starts more threads than there are CPUs; each frame waits for rows of the frame before it in another thread.
+#[test]
+fn x264_encodes_every_frame_with_many_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut film = b"YUV4MPEG2 W320 H240 F25:1 C420jpeg\n".to_vec();
+    for frame in 0..200_u32 {
+        film.extend(b"FRAME\n");
+        film.extend((0..320 * 240 * 3 / 2).map(|at: u32| (at.wrapping_mul(at) >> 7).wrapping_add(3 * frame) as u8));
+    }
+    std::fs::write(folder.path().join("film.y4m"), film).unwrap();
+    for options in ["", "--max-bandwidth 1.4", "--fps 25"] {
+        let line = format!("{options} -- x264 --no-progress --threads 6 -o film.mkv film.y4m");
+        let Some(encoded) = run_in(folder.path(), &line) else { return };
+        encoded.expect(0, &["encoded 200 frames", "reserved on average"]);
+    }
+}
+
+/// A client asks a running PipeWire for its core. `module-rt` puts PipeWire's threads under SCHED_FIFO.
+#[test]
+fn pipewire_serves_its_clients() {
+    if !(is_here("pipewire") && is_here("pw-cli")) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "export PIPEWIRE_RUNTIME_DIR=$PWD\n\
+                  pipewire & server=$!\n\
+                  tries=0; until [ -e pipewire-0 ] || [ $((tries += 1)) -gt 1000 ]; do sleep 0.05; done\n\
+                  pw-cli info 0; answered=$?\n\
+                  kill $server; wait $server\n\
+                  exit $answered\n";
+    std::fs::write(folder.path().join("script"), script).unwrap();
+    let Some(served) = run_in(folder.path(), "--period 21ms -- sh script") else { return };
+    served.expect(0, &["PipeWire:Interface:Core", "reserved on average"]);
 }
 
 /// Any free thread of the pool takes the timer that is due next, so each thread has jobs of all three periods.

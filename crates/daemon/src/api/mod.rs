@@ -19,5 +19,5 @@ pub(crate) use leases::serve_rings;
 pub(crate) use listening::{RETRY, failed as failed_to_listen, listen};
 pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::{bounded, serve_http};
-pub(crate) use sockets::{Sockets, bind};
+pub(crate) use sockets::{Sockets, bind, permit};
 pub(crate) use tcp::{MetricsPlace, MetricsSocket, serve_metrics};

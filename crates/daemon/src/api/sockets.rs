@@ -7,13 +7,15 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use crate::config::Config;
+use crate::config::{Api, Config};
 use crate::startup::DaemonError;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 /// The folder in which sockets are prepared. Only the service's user may enter it.
 const CLOSED: &str = ".new";
+/// Names of the sockets.
+const NAMES: [&str; 5] = ["qfabric.sock", "ring.sock", "ecalls.sock", "channels.sock", "memory.sock"];
 
 /// The listening sockets, non-blocking. Their files are removed when this is dropped.
 pub(crate) struct Sockets {
@@ -68,8 +70,7 @@ fn if_not_found<T>(error: io::Error, otherwise: T) -> io::Result<T> {
 }
 
 fn bind_through(closed: &Path, config: &Config, group: Option<u32>, directory: &Path) -> Result<Sockets, DaemonError> {
-    let [http_path, rings_path, ecalls_path, channels_path, memory_path] =
-        ["qfabric.sock", "ring.sock", "ecalls.sock", "channels.sock", "memory.sock"].map(|name| directory.join(name));
+    let [http_path, rings_path, ecalls_path, channels_path, memory_path] = NAMES.map(|name| directory.join(name));
     let packets = |path: &Path| {
         prepared(closed, path, config.api.mode, group, |fresh| {
             let socket = qfabric_shm::fds::listen(fresh, BACKLOG)?;
@@ -122,6 +123,24 @@ fn prepared<T>(
     make().map_err(|source| DaemonError::Path { path: path.to_owned(), source })
 }
 
+/// Gives the sockets in `directory` another mode and group. While a group changes, nobody has rights that only one of the
+/// two settings gives. Connections in force stay.
+pub(crate) fn permit(api: &Api, directory: &Path) -> Result<(), DaemonError> {
+    let group = api.group.as_deref().map(find_group).transpose()?;
+    let group = group.unwrap_or_else(|| rustix::process::getegid().as_raw());
+    for path in NAMES.map(|name| directory.join(name)) {
+        let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+        let change = || {
+            set(api.mode & fs::metadata(&path)?.permissions().mode())?;
+            std::os::unix::fs::chown(&path, None, Some(group))?;
+            set(api.mode)
+        };
+        // `channels.sock` exists only with channels.
+        change().or_else(|error| if_not_found(error, ())).map_err(|source| DaemonError::Path { path, source })?;
+    }
+    Ok(())
+}
+
 /// Clients have no reason to send descriptors through this socket; [`crate::closer`] describes the harm.
 fn refuse_descriptors(socket: impl AsFd) {
     match qfabric_linux::rights::refuse_descriptors(socket) {
@@ -152,13 +171,15 @@ fn group_in(text: &str, group: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
     fn sockets_have_the_configured_mode_and_are_removed_with_the_service() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("qfabric.sock"), "left over").unwrap();
-        let config = Config { api: crate::config::Api { mode: 0o640, ..Default::default() }, ..Config::default() };
+        let config = Config { api: Api { mode: 0o640, ..Api::default() }, ..Config::default() };
         let sockets = bind(&config, dir.path()).unwrap();
         for name in ["qfabric.sock", "ring.sock", "ecalls.sock"] {
             let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
@@ -168,13 +189,30 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
+    #[test]
+    fn sockets_get_another_mode_and_group_and_a_missing_group_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { api: Api { mode: 0o640, ..Api::default() }, ..Config::default() };
+        let _sockets = bind(&config, dir.path()).unwrap();
+        let found = || {
+            let metadata = fs::metadata(dir.path().join("ring.sock")).unwrap();
+            (metadata.permissions().mode() & 0o777, metadata.gid())
+        };
+        let own = rustix::process::getegid().as_raw();
+        permit(&Api { mode: 0o606, group: Some(own.to_string()), ..Api::default() }, dir.path()).unwrap();
+        assert_eq!(found(), (0o606, own));
+        let missing = Api { mode: 0o666, group: Some("no-such-group-here".into()), ..Api::default() };
+        assert!(permit(&missing, dir.path()).is_err());
+        assert_eq!(found(), (0o606, own));
+    }
+
     /// A user who connects while the service starts finds no socket, or one with its final mode; never «permission
     /// denied».
     #[test]
     fn a_socket_is_never_seen_with_another_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("qfabric.sock");
-        let config = Config { api: crate::config::Api { mode: 0o666, ..Default::default() }, ..Config::default() };
+        let config = Config { api: Api { mode: 0o666, ..Api::default() }, ..Config::default() };
         let is_over = std::sync::atomic::AtomicBool::new(false);
         let seen = std::thread::scope(|scope| {
             let looking = scope.spawn(|| {

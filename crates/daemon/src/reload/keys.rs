@@ -11,7 +11,9 @@ const SHIPPED: &str = include_str!("../../../../packaging/daemon.toml");
 const ECALLS: [&str; 4] =
     ["ecalls.queue", "ecalls.queue_per_subscription", "ecalls.handler_threads", "ecalls.max_subscriptions"];
 /// Keys that are applied at once, of sections with others that are not.
-const APPLIED: [&str; 13] = [
+const APPLIED: [&str; 15] = [
+    "api.group",
+    "api.mode",
     "channels.lend_hold",
     "channels.max_filter_instructions",
     "channels.max_filter_instructions_per_second",
@@ -97,15 +99,16 @@ mod tests {
 
     #[test]
     fn keys_that_differ_are_named_and_a_default_that_is_written_out_is_no_difference() {
-        let (one, other) = ("[api]\nmode = '0666'\n", "[api]\ntimeout = '9s'\ngroup = 'video'\n");
-        assert_eq!(keys("api", one, other), ["api.group", "api.timeout"]);
+        let (one, other) = ("[api]\nmode = '0666'\n", "[api]\ntimeout = '9s'\ndirectory = '/run/other'\n");
+        assert_eq!(keys("api", one, other), ["api.directory", "api.timeout"]);
         assert_eq!(keys("channels", "", "[[channels.policy]]\nkind = 'roles'\n"), ["channels.policy"]);
         assert_eq!(keys("net.answer", "", "[net]\nanswer = 7\n"), ["net.answer"]);
     }
 
     #[test]
     fn keys_that_are_applied_at_once_are_not_named() {
-        let text = "[control]\njobs_per_look = 9\nlock_memory = false\n[ecalls]\nqueue = 7\nmax_services = 9\n";
+        let text = "[api]\nmode = '0600'\ntimeout = '9s'\n[control]\njobs_per_look = 9\nlock_memory = false\n[ecalls]\nqueue = 7\nmax_services = 9\n";
+        assert_eq!(keys("api", "", text), ["api.timeout"]);
         assert_eq!(keys("control", "", text), ["control.lock_memory"]);
         assert_eq!(keys("ecalls", "", text), ["ecalls.queue"]);
     }
