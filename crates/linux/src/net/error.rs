@@ -124,19 +124,12 @@ impl NetError {
                 format!("this kernel does not have {what}"),
                 format!("load the module {module}, or use a kernel that has it"),
             ),
-            NetError::NoMarker { source } => Problem::new(
-                "unavailable",
-                format!("kernel {} cannot set the code points of a stream's packets ({source})", release::text()),
-                "use Linux 6.6 or newer, or set the code point in the program that sends (IP_TOS, IPV6_TCLASS)",
-            ),
+            NetError::NoMarker { source } => unmarked(source),
             NetError::Attached { interface, kind } => refused(
                 format!("{interface} is already under Q-Fabric's packet scheduling ({kind})"),
                 format!("detach it first: qfabric net detach {interface}"),
             ),
-            NetError::Classful { interface, kind } => refused(
-                format!("{interface} has a {kind} with classes or children, which could not be put back later"),
-                format!("remove it first: tc qdisc del dev {interface} root"),
-            ),
+            NetError::Classful { interface, kind } => classful(interface, kind),
             NetError::NotPermitted { what } => Problem::new(
                 "net_not_permitted",
                 format!("not permitted: {what} needs CAP_NET_ADMIN and CAP_BPF"),
@@ -174,6 +167,21 @@ impl NetError {
             }
         }
     }
+}
+
+fn unmarked(source: &io::Error) -> Problem {
+    Problem::new(
+        "unavailable",
+        format!("kernel {} cannot set the code points of a stream's packets ({source})", release::text()),
+        "use Linux 6.6 or newer, or set the code point in the program that sends (IP_TOS, IPV6_TCLASS)",
+    )
+}
+
+fn classful(interface: &str, kind: &str) -> Problem {
+    refused(
+        format!("{interface} has a {kind} with classes or children, which could not be put back later"),
+        format!("remove it first: tc qdisc del dev {interface} root"),
+    )
 }
 
 fn running(path: &std::path::Path, pid: i32) -> Problem {
