@@ -5,26 +5,7 @@
  */
 #include "qf_bpf.h"
 #include "qf_net.h"
-
-/* The first members of a packet as classifiers see it (include/uapi/linux/bpf.h). The layout is fixed, not relocated by
- * name. */
-struct __sk_buff {
-	u32 len;
-	u32 pkt_type;
-	u32 mark;
-};
-
-#define FROM_IP_HEADER 1 /* BPF_HDR_START_NET */
-
-struct reader {
-	struct __sk_buff *skb;
-};
-
-QF_INLINE bool read_bytes(void *to, u32 bytes, struct reader *from, u32 offset)
-{
-	return !bpf_skb_load_bytes_relative(from->skb, offset, to, bytes, FROM_IP_HEADER);
-}
-
+#include "skb.h"
 #include "classify.h"
 
 /* The class of the first stream. */

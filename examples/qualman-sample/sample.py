@@ -1,9 +1,8 @@
 """QualMan's sample program (its section 6.4): the client of a video server reserves memory, network and CPU.
 
-    python3 sample.py INTERFACE PORT FRAMES        receives frames at PORT over UDP
+    python3 sample.py INTERFACE SERVER TLS HOST FRAMES     receives frames over METP from SERVER, through INTERFACE
 """
 
-import socket
 import sys
 
 import qfabric
@@ -24,15 +23,23 @@ class Buffer(bytearray):
         return bytes(self[:length])
 
 
-def main(interface, port, frames):
-    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    server.bind(("", int(port)))
-    server.settimeout(10)
+def receive(server):
+    """The next frame that arrived completely."""
+    while True:
+        frame = server.receive(10)
+        if frame is None or len(frame.data) != FRAME_BYTES:
+            raise SystemExit(f"no frame of {FRAME_BYTES} bytes arrived within 10 s")
+        if not frame.holes:
+            return frame.data
+
+
+def main(interface, address, tls, host, frames):
+    server = qfabric.ClientConnection(address, tls, host, "film", partially_reliable=True)
     rate = 8 * 1.2 * FRAME_BYTES * FRAMES_PER_SECOND  # a fifth more for headers
     period_ms = 1000 / FRAMES_PER_SECOND
 
     def play(decoder_buffer, display_buffer):
-        decoder_buffer.write(server.recv(FRAME_BYTES))
+        decoder_buffer.write(receive(server))
         packed = decoder_buffer.read(FRAME_BYTES)
         display_buffer.write(b"".join(map(PIXELS.__getitem__, packed)))  # decode
         return sum(display_buffer.read(76_800))  # display: the sum of all pixels stands for a screen
@@ -45,19 +52,20 @@ def main(interface, port, frames):
     utilisation = cpu.probe_off().utilisation + 0.02  # longer iterations may follow
 
     amounts = {"cpu": utilisation, "memory": MEMORY, f"network {interface} in": rate}
-    with qfabric.JointContract.apply({None: amounts}) as connection, qfabric.Mem() as mem:  # all three, or none
-        reserve = mem.reserve(MEMORY, contract=connection)
+    with qfabric.JointContract.apply({None: amounts}) as contract, qfabric.Mem() as mem:  # all three, or none
+        reserve = mem.reserve(MEMORY, contract=contract)
         mem.lock_text(reserve)
         display_buffer = mem.alloc(reserve, 76_800)
         decoder_buffer = mem.alloc(reserve, FRAME_BYTES)
-        cpu.reserve(utilisation, period_ms, contract=connection)
+        cpu.reserve(utilisation, period_ms, contract=contract)
         cpu.start()
         for _ in range(int(frames)):
             brightness = play(decoder_buffer, display_buffer)
             cpu.yield_now()
-        print(f"{frames} frames, brightness {brightness}, {utilisation:.3f} CPU, contract {connection.id}")
+        print(f"{frames} frames, brightness {brightness}, {utilisation:.3f} CPU, contract {contract.id}")
         cpu.free()
         mem.free_reserve(reserve)
+    server.close()
 
 
 main(*sys.argv[1:])

@@ -109,6 +109,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(stream::stream_begin, module)?)?;
     module.add_function(wrap_pyfunction!(stream::stream_end, module)?)?;
+    module.add_function(wrap_pyfunction!(stream::stream_set_dscp, module)?)?;
     module.add_function(wrap_pyfunction!(suggest::find_profile, module)?)?;
     module.add_function(wrap_pyfunction!(suggest::store_profile, module)?)?;
     module.add_function(wrap_pyfunction!(suggest::suggest_json, module)?)?;

@@ -12,7 +12,7 @@ use qfabric_carrier::{
     ClientConnection, Connection, Engine, Error, Event, FrameKind, Message, Mode, Options, Outcome, ServerConnection,
     Target, Tls, resolve,
 };
-use qfabric_client::Nanos;
+use qfabric_client::{Nanos, code_point};
 use qfabric_types::{BitRate, Bytes};
 
 use crate::connect;
@@ -46,6 +46,7 @@ pub(crate) struct Settings {
     send_time: Option<f64>,
     receive_time: Option<f64>,
     streams: bool,
+    dscp: Option<u32>,
 }
 
 impl Settings {
@@ -62,6 +63,7 @@ impl Settings {
             largest_message: self.largest_message.map_or(base.largest_message, Bytes::new),
             send_time: self.send_time.map(time).transpose()?,
             receive_time: self.receive_time.map(time).transpose()?,
+            dscp: self.dscp.map(code_point).transpose().map_err(python)?,
             ..base
         };
         Ok((tls, service, options))

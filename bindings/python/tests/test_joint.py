@@ -150,14 +150,27 @@ until [ -S "$QFABRIC_SOCKET" ]; do kill -0 $daemon || exit 78; sleep 0.05; done
 "$QFABRIC" net link add qf0 --rate 10M --htb >&2 || exit 79
 """
 
+# The server's host is the network of `sleep`, at the other end of the link.
 SAMPLE = """
-"$PYTHON" -c 'import socket, time
-while True:
-    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(bytes([0x55]) * 19200, ("127.0.0.1", 5004))
-    time.sleep(0.05)' & server=$!
-"$PYTHON" "$PROGRAM" qf0 5004 20; code=$?
+unshare --net sleep 600 & there=$!
+until [ "$(readlink /proc/$there/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.05; done
+inside="nsenter --net=/proc/$there/ns/net"
+ip addr add 10.79.0.1/24 dev qf0 && ip link set qf0-far name eth0 netns $there || exit 80
+$inside ip addr add 10.79.0.2/24 dev eth0 && $inside ip link set eth0 up || exit 81
+mkdir "$FOLDER/far"
+$inside "$QFABRIC" daemon --config "$FOLDER/daemon.toml" --directory "$FOLDER/far" 2>"$FOLDER/far/log" & far=$!
+until [ -S "$FOLDER/far/qfabric.sock" ]; do kill -0 $far || exit 82; sleep 0.05; done
+export QFABRIC_SOCKET="$FOLDER/far/qfabric.sock"
+"$QFABRIC" net link add eth0 --rate 10M --htb >&2 || exit 83
+cd "$FOLDER" && "$QFABRIC" channel init-ca ca >&2 && "$QFABRIC" channel issue cam wall --ca ca --out . >&2 || exit 84
+$inside "$PYTHON" "${PROGRAM%/*}/server.py" eth0 10.79.0.2:7800 wall wall >served & server=$!
+until grep -q listens served; do kill -0 $server || exit 85; sleep 0.05; done
+export QFABRIC_SOCKET="$FOLDER/qfabric.sock"
+"$PYTHON" "$PROGRAM" qf0 10.79.0.2:7800 cam cam 20; code=$?
 "$QFABRIC" contract ls
-kill $server; kill $daemon; wait $daemon; exit $code
+wait $server || exit 86
+cat served
+kill $daemon $far $there; wait $daemon; exit $code
 """
 
 
@@ -168,8 +181,8 @@ kill $daemon; wait $daemon; exit $code
 
 DRAWS = """
 import qfabric
-def begin(contract=None, size=6_000):
-    return qfabric.Stream("qf0", "flow udp,127.0.0.1:5000,127.0.0.1:6000", 40, size, contract=contract)
+def begin(contract=None, size=6_000, dscp=None):
+    return qfabric.Stream("qf0", "flow udp,127.0.0.1:5000,127.0.0.1:6000", 40, size, contract=contract, dscp=dscp)
 with qfabric.JointContract.apply({None: {"network qf0 out": (9e6, 1e6)}}) as contract:
     rate = contract.resources[0]["granted"]
     for refused in (lambda: begin(), lambda: begin(contract, int(rate * 0.04 / 8) * 2)):
@@ -178,8 +191,16 @@ with qfabric.JointContract.apply({None: {"network qf0 out": (9e6, 1e6)}}) as con
         except qfabric.Refused:
             continue
         raise SystemExit("more than the contract was given")
-    with begin(contract) as stream:
+    with begin(contract, dscp=46) as stream:
         assert stream.id is not None
+        stream.set_dscp(0)
+        for nonsense in (lambda: stream.set_dscp(64), lambda: begin(contract, dscp=300)):
+            try:
+                nonsense()
+            except ValueError as error:
+                assert "use 0 to 63" in str(error), error
+                continue
+            raise SystemExit("a code point that does not exist was accepted")
     last = begin(contract.id)
 try:
     last.end()
@@ -193,10 +214,11 @@ def test_a_rate_is_drawn_from_a_contract(tmp_path):
     assert inside(tmp_path, STREAM, tmp_path / "draws.py") == "the stream ended with its contract\n"
 
 
-def test_the_sample_reserves_memory_network_and_cpu(tmp_path):
+def test_the_sample_reserves_memory_network_and_cpu_and_plays_a_film_from_another_host(tmp_path):
     shown = inside(tmp_path, SAMPLE, ROOT / "examples/qualman-sample/sample.py")
     assert shown.startswith("20 frames, brightness 76800, ")
-    assert "no joint contract is in force" in shown
+    for said in ("no joint contract is in force", "cam is served, 1843200 bit/s are reserved", "closed"):
+        assert said in shown, shown
 
 
 def inside(tmp_path, script, program_path):

@@ -25,7 +25,7 @@ def opened(realm, server, service="film", **more):
 def test_messages_arrive_in_both_directions_and_the_mode_is_switched(realm):
     with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
         assert server.accept(0.01) is None
-        with opened(realm, server) as client, server.accept(10) as accepted:
+        with opened(realm, server, dscp=46) as client, server.accept(10) as accepted:
             assert (client.peer, accepted.peer) == ("wall", "cam")
             assert client.send(b"picture" * 1000, kind="I") == 0
             client.set_partially_reliable(True)
@@ -57,6 +57,8 @@ def test_refusals_name_the_reason(realm):
     with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
         with pytest.raises(qfabric.Refused, match="no service news"):
             opened(realm, server, "news")
+        with pytest.raises(ValueError, match="is 64; use 0 to 63"):
+            opened(realm, server, dscp=64)
         with opened(realm, server, largest_message=1000, streams=True) as client:
             with pytest.raises(ValueError, match="kind"):
                 client.send(b"x", kind="X")

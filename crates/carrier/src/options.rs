@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use qfabric_metp::{DeliveryOrder, Mode};
 use qfabric_realm::Tls;
+use qfabric_types::api::net::StreamSpec;
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,7 @@ impl Options {
     /// What every path carries (RFC 9000 §14).
     pub const LEAST_MTU: u16 = 1_200;
     /// The largest code point: six bits.
-    pub const MOST_DSCP: u8 = 63;
+    pub const MOST_DSCP: u8 = StreamSpec::MOST_DSCP;
     /// Ethernet's 1500 bytes without the headers of IPv6 and UDP.
     pub const ETHERNET_MTU: u16 = 1_452;
     const MTU: std::ops::RangeInclusive<u16> = Options::LEAST_MTU..=9_000;

@@ -86,7 +86,7 @@ pub use jobs::Jobs;
 pub use joint::{JointBuilder, JointHandle};
 pub use link::{Connection, Counters};
 pub use mem::{Allocation, HugeReserve, Mem};
-pub use net::set_dscp;
+pub use net::{code_point, set_dscp};
 pub use overload::OverloadChange;
 pub use plugin::{Controller, Interval, Predictor};
 pub use profiles::{Profiles, platform, profiles_folder};

@@ -79,23 +79,31 @@ impl Client {
 }
 
 /// Sets the code point (DSCP, RFC 2474) that routers and access points see in all packets of an own socket, for IPv4 and
-/// IPv6. Needs no privilege. Queues on this host find a stream by its selector, not by this value.
+/// IPv6. Needs no privilege. Queues on this host find a stream by its selector, not by this value. For the packets of
+/// another program, state [`StreamSpec::dscp`].
 ///
 /// # Errors
 /// [`ClientError::Value`] above 63, and for a socket that is not of IP.
 pub fn set_dscp(socket: impl AsFd, dscp: u8) -> Result<(), ClientError> {
-    let refused = |why: String| ClientError::Value(why);
-    if dscp > 63 {
-        return Err(refused(format!("the code point is {dscp}; use 0 to 63, such as 46 for expedited forwarding")));
-    }
-    let failed = |error| refused(format!("the socket takes no code point ({error}); use a TCP or UDP socket"));
+    let failed =
+        |error| ClientError::Value(format!("the socket takes no code point ({error}); use a TCP or UDP socket"));
     // The two lower bits of the field belong to explicit congestion notification.
-    let field = dscp << 2;
+    let field = code_point(dscp.into())? << 2;
     if sockopt::socket_domain(&socket).map_err(failed)? == AddressFamily::INET6 {
         sockopt::set_ipv6_tclass(&socket, u32::from(field)).map_err(failed)?;
     }
     // A socket of IPv6 may send packets of IPv4, too.
     sockopt::set_ip_tos(&socket, field).map_err(failed)
+}
+
+/// A code point that a program states as a number.
+///
+/// # Errors
+/// [`ClientError::Value`] above 63.
+pub fn code_point(dscp: u32) -> Result<u8, ClientError> {
+    let known = u8::try_from(dscp).ok().filter(|dscp| *dscp <= StreamSpec::MOST_DSCP);
+    let refused = || format!("the code point is {dscp}; use 0 to 63, such as 46 for expedited forwarding");
+    known.ok_or_else(|| ClientError::Value(refused()))
 }
 
 /// Path of an interface in the API. Valid interface names need no escaping in a path.
@@ -126,6 +134,7 @@ mod tests {
         let (pair, _) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(set_dscp(&pair, 46).unwrap_err().to_string().contains("TCP or UDP"));
         assert!(set_dscp(&pair, 64).unwrap_err().to_string().contains("0 to 63"));
+        assert!(code_point(300).unwrap_err().to_string().contains("is 300; use 0 to 63"));
     }
 
     #[test]

@@ -816,6 +816,10 @@ typedef struct qf_metp_options {
    * Whether each message has a QUIC stream of its own, instead of METP. For clients; a server follows its client.
    */
   bool streams;
+  /**
+   * Code point (DSCP, 0 to 63) of all packets of a client, for routers and access points; 0: the system's default.
+   */
+  uint32_t dscp;
 } qf_metp_options;
 
 /**
@@ -1855,6 +1859,20 @@ enum qf_status qf_stream_begin(const char *contract,
                                uint64_t period_ns,
                                uint32_t bytes,
                                uint32_t *stream);
+
+/**
+ * Gives all packets of a stream a code point (DSCP, 0 to 63, such as 46 for expedited forwarding) for routers and access
+ * points, whatever program sends them. It does not change their order on this host. Needs Linux 6.6.
+ */
+enum qf_status qf_stream_set_dscp(const char *interface,
+                                  uint32_t stream,
+                                  uint32_t dscp);
+
+/**
+ * Gives all packets of an own TCP or UDP socket a code point (DSCP, 0 to 63). Needs no privilege and no daemon.
+ */
+enum qf_status qf_set_dscp(int fd,
+                           uint32_t dscp);
 
 /**
  * Ends a stream. A rate that it drew is kept for the contract.

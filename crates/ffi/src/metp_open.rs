@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use qfabric_carrier::{ClientConnection, Engine, Error, Options, ServerConnection, Target, Tls, resolve};
+use qfabric_client::code_point;
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes};
 
@@ -37,6 +38,8 @@ pub struct qf_metp_options {
     pub partially_reliable: qf_bool,
     /// Whether each message has a QUIC stream of its own, instead of METP. For clients; a server follows its client.
     pub streams: qf_bool,
+    /// Code point (DSCP, 0 to 63) of all packets of a client, for routers and access points; 0: the system's default.
+    pub dscp: u32,
 }
 
 /// The identity, the service and the options.
@@ -66,6 +69,7 @@ unsafe fn read(options: *const qf_metp_options) -> Result<(Tls, Name, Options), 
         },
         send_time: time(options.send_time_ns),
         receive_time: time(options.receive_time_ns),
+        dscp: (options.dscp > 0).then(|| code_point(options.dscp)).transpose()?,
         ..base
     };
     let folder = Path::new(folder);

@@ -1,9 +1,10 @@
 //! Streams of packets: a rate out of an interface, promised by itself or drawn from a joint contract.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
+use std::os::fd::BorrowedFd;
 
-use qfabric_client::{Client, Nanos};
-use qfabric_types::api::net::{Selector, StreamSpec};
+use qfabric_client::{Client, Nanos, code_point};
+use qfabric_types::api::net::{Selector, StreamChange, StreamSpec};
 
 use crate::ecalls::optional;
 use crate::status::{Failure, put, qf_status, settle, text};
@@ -44,6 +45,40 @@ pub unsafe extern "C" fn qf_stream_begin(
         unsafe { put("the number of the stream", stream, begun.id) }
     };
     settle(begin())
+}
+
+/// Gives all packets of a stream a code point (DSCP, 0 to 63, such as 46 for expedited forwarding) for routers and access
+/// points, whatever program sends them. It does not change their order on this host. Needs Linux 6.6.
+///
+/// # Safety
+/// `interface` is a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_stream_set_dscp(interface: *const c_char, stream: u32, dscp: u32) -> qf_status {
+    let set = || {
+        // SAFETY: the caller guarantees it.
+        let interface = unsafe { text("the interface", interface) }?;
+        let change = StreamChange { dscp: Some(code_point(dscp)?), ..StreamChange::default() };
+        Client::connect()?.change_stream(interface, stream, &change)?;
+        Ok(())
+    };
+    settle(set())
+}
+
+/// Gives all packets of an own TCP or UDP socket a code point (DSCP, 0 to 63). Needs no privilege and no daemon.
+///
+/// # Safety
+/// `fd` is an open descriptor, or negative.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_set_dscp(fd: c_int, dscp: u32) -> qf_status {
+    let set = || {
+        if fd < 0 {
+            return Err(Failure::invalid(format!("{fd} is not a file descriptor; pass an open socket")));
+        }
+        // SAFETY: open, as the caller guarantees, and not negative.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        Ok(qfabric_client::set_dscp(socket, code_point(dscp)?)?)
+    };
+    settle(set())
 }
 
 /// Ends a stream. A rate that it drew is kept for the contract.

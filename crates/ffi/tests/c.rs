@@ -1,14 +1,14 @@
 //! Tests of the library from C: the header, compiling, linking, running.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use qfabric_client::{Class, Client, Contract, Nanos, ReservedRate, Session, Share};
 use qfabric_daemon::{Config, Embedded, EngineName, Lend, MemoryAmount};
+use qfabric_linux::namespace::Namespace;
 use qfabric_linux::net::testing::{Interface, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::api::net::{LinkRequest, NetMechanism, Selector, StreamSpec};
@@ -63,12 +63,13 @@ fn example(name: &str) -> PathBuf {
 
 impl Program {
     fn run(&self, socket: &Path, args: &[&str]) -> Output {
-        Command::new(&self.path)
-            .args(args)
-            .env("QFABRIC_SOCKET", socket)
-            .env("LD_LIBRARY_PATH", &self.libraries)
-            .output()
-            .unwrap()
+        self.command(socket, args).output().unwrap()
+    }
+
+    fn command(&self, socket: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(args).env("QFABRIC_SOCKET", socket).env("LD_LIBRARY_PATH", &self.libraries);
+        command
     }
 }
 
@@ -263,11 +264,17 @@ fn beside_a_link(config: Config) -> (Interface, Embedded, Client) {
         assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success());
     }
     let interface = Interface::veth("qf0", "qf0-far").unwrap();
+    let (daemon, client) = with_link("qf0", config);
+    (interface, daemon, client)
+}
+
+/// A daemon whose link every user may use.
+fn with_link(interface: &str, config: Config) -> (Embedded, Client) {
     let daemon = Embedded::start(config).unwrap();
     let client = Client::connect_to(daemon.socket()).unwrap();
     let link = LinkRequest { mechanism: Some(NetMechanism::Htb), ..LinkRequest::of_rate(BitRate::new(10_000_000)) };
-    client.open_link("qf0", &link).unwrap();
-    (interface, daemon, client)
+    client.open_link(interface, &link).unwrap();
+    (daemon, client)
 }
 
 /// The reserve of memory that the programs know.
@@ -373,32 +380,35 @@ fn a_c_program_stores_profiles_and_finds_them_by_their_key() {
     assert!(folder.path().join("qfabric/profiles/player.json").exists());
 }
 
-/// QualMan's sample program. A frame arrives every 50 ms, so that a late one does not decide the test.
+/// QualMan's sample program and its server, each on a host with a daemon.
 #[test]
-fn the_c_sample_reserves_memory_network_and_cpu() {
+fn the_c_sample_reserves_memory_network_and_cpu_and_plays_a_film_from_another_host() {
     if !may_reserve() {
         return;
     }
-    let program = compile("cc", &PathBuf::from(format!("{CRATE}/../../examples/qualman-sample/sample.c")), shared);
+    let source = |name: &str| PathBuf::from(format!("{CRATE}/../../examples/qualman-sample/{name}.c"));
+    let [sample, server] = ["sample", "server"].map(|name| compile("cc", &source(name), shared));
     let _alone = live_lock();
-    let (_link, daemon, client) = beside_a_link(with_memory());
-    let ended = AtomicBool::new(false);
-    let output = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            while !ended.load(Ordering::Relaxed) {
-                // Refused until the program listens.
-                let _ = socket.send_to(&[0b0101_0101; 19_200], "127.0.0.1:5004");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        });
-        let output = program.run(daemon.socket(), &["qf0", "5004", "20"]);
-        ended.store(true, Ordering::Relaxed);
-        output
-    });
+    own_network().unwrap();
+    let there = Namespace::new().unwrap();
+    let addresses = ["10.79.0.1", "10.79.0.2"].map(|address| address.parse().unwrap());
+    let _link = Interface::veth_to("qf0", "eth0", &there, addresses).unwrap();
+    let (here, client) = with_link("qf0", with_memory());
+    let (far, _) = there.inside(|| with_link("eth0", Config::default())).unwrap();
+    let (certificates, service) = (certificates(), "10.79.0.2:7800");
+    let folder = certificates.path().to_str().unwrap();
+
+    let mut serving = server.command(far.socket(), &["eth0", service, folder, "wall"]);
+    there.enter_at_exec(&mut serving).unwrap();
+    let mut serving = serving.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(serving.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(said.next().unwrap(), "listens on port 7800");
+    let output = sample.run(here.socket(), &["qf0", service, folder, "cam", "20"]);
     let shown = text(&output.stdout);
     assert!(shown.starts_with("20 frames, brightness 76800, "), "{shown}{}", text(&output.stderr));
-    assert!(client.joint_contracts().unwrap().is_empty());
+    assert!(output.status.success() && client.joint_contracts().unwrap().is_empty());
+    assert!(serving.wait().unwrap().success());
+    assert_eq!(said.next().unwrap(), "a client is served, 1843200 bit/s are reserved");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 /* A program draws CPU time, memory and a rate from a joint contract that has all of them: 0.5 CPU, 256 MiB, and what the
  * link qf0 gives. Without the contract nothing is free. */
+#include <netinet/in.h>
 #include <qfabric.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -23,6 +25,8 @@ int main(void)
     char id[QF_CLAIM_SIZE];
     uint64_t reserve = 0;
     uint32_t stream = 0, size;
+    int sender, field = 0;
+    socklen_t length = sizeof(field);
     pid_t other = fork();
 
     if (other == 0) { /* a program that this one reserves for */
@@ -67,6 +71,15 @@ int main(void)
     CHECK(qf_stream_begin(id, "qf0", FLOW, PERIOD, 2 * size, &stream) == QF_REFUSED);
     CHECK(qf_stream_begin(id, "qf0", FLOW, PERIOD, size, &stream) == QF_OK && qf_stream_end("qf0", stream) == QF_OK);
     CHECK(qf_stream_begin(id, "qf0", FLOW, PERIOD, size, &stream) == QF_OK);
+
+    /* Its code point, and that of an own socket. */
+    CHECK(qf_stream_set_dscp("qf0", stream, 64) == QF_INVALID && strstr(qf_last_error(), "is 64; use 0 to 63"));
+    CHECK(qf_stream_set_dscp("qf0", 63, 46) == QF_REFUSED && qf_stream_set_dscp(NULL, stream, 46) == QF_INVALID);
+    CHECK(qf_stream_set_dscp("qf0", stream, 46) == QF_OK);
+    sender = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(sender >= 0 && qf_set_dscp(sender, 300) == QF_INVALID && strstr(qf_last_error(), "is 300; use 0 to 63"));
+    CHECK(qf_set_dscp(sender, 46) == QF_OK && getsockopt(sender, IPPROTO_IP, IP_TOS, &field, &length) == 0);
+    CHECK(field == 46 << 2 && qf_set_dscp(-1, 46) == QF_INVALID);
 
     /* The stream ends with the contract; the reserve stays. */
     CHECK(qf_joint_end(contract) == QF_OK && qf_stream_end("qf0", stream) == QF_REFUSED);

@@ -90,6 +90,9 @@ int main(int count, char **arguments)
     cam.service = "news";
     CHECK(qf_metp_open(address, &cam, &client) == QF_REFUSED && strstr(qf_last_error(), "no service news"));
     cam.service = "film";
+    cam.dscp = 64;
+    CHECK(qf_metp_open(address, &cam, &client) == QF_INVALID && strstr(qf_last_error(), "is 64; use 0 to 63"));
+    cam.dscp = 46;
     CHECK(qf_metp_open(address, &cam, &client) == QF_OK);
     CHECK(qf_metp_accept(server, 10 * SECOND, &accepted) == QF_OK && accepted != NULL);
 

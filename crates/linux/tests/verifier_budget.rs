@@ -71,6 +71,7 @@ fn verified() -> Verified {
     let mut all = Verified::new();
     let link = qf_net_link { catch_up: 1, share: 1, best_limit: 1, tick_ns: 1, ..Default::default() };
     all.extend(load("packet/htb", objects::PACKET_HTB, |open| open.constant(".rodata.classes", &0x10u32)));
+    all.extend(load("packet/dscp", objects::PACKET_DSCP, Ok));
     all.extend(load("packet/apply", objects::PACKET_APPLY, Ok));
     all.extend(load("packet/trial", objects::PACKET_TRIAL, |open| open.constant(".rodata.link", &link)));
     all.extend(load("packet/dwcs", objects::PACKET_DWCS, |open| open.constant(".rodata.link", &link)));

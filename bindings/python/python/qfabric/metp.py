@@ -18,7 +18,9 @@ class Message(_NamedTuple):
     late_by: float
 
 
-def _settings(tls, host, service, partially_reliable, rate, largest_message, send_time, receive_time, streams):
+def _settings(
+    tls, host, service, partially_reliable, rate, largest_message, send_time, receive_time, streams=False, dscp=None
+):
     return _Settings(
         tls=str(tls),
         host=host or _socket.gethostname(),
@@ -29,6 +31,7 @@ def _settings(tls, host, service, partially_reliable, rate, largest_message, sen
         send_time=send_time,
         receive_time=receive_time,
         streams=streams,
+        dscp=dscp,
     )
 
 
@@ -127,7 +130,7 @@ class Connection:
 class ClientConnection(Connection):
     """A connection to a service at ``HOST:PORT``. Both hosts prove their identity.
 
-    ``tls`` is the folder that ``qfabric channel issue`` wrote::
+    ``dscp`` (0 to 63) is the code point of all its packets. ``tls`` is the folder that ``qfabric channel issue`` wrote::
 
         with qfabric.ClientConnection("wall:7800", tls="./cam", service="film") as connection:
             connection.send(frame, kind="I", deadline=0.15)
@@ -145,9 +148,10 @@ class ClientConnection(Connection):
         send_time=None,
         receive_time=None,
         streams=False,
+        dscp=None,
     ):
-        times = (send_time, receive_time, streams)
-        settings = _settings(tls, host, service, partially_reliable, rate, largest_message, *times)
+        times = (send_time, receive_time)
+        settings = _settings(tls, host, service, partially_reliable, rate, largest_message, *times, streams, dscp)
         super().__init__(NativeMetp(address, settings))
 
     def replace_carrier(self, address, local=None, within=5.0):
@@ -170,7 +174,7 @@ class ServerConnection:
         send_time=None,
         receive_time=None,
     ):
-        times = (send_time, receive_time, False)
+        times = (send_time, receive_time)
         settings = _settings(tls, host, service, partially_reliable, rate, largest_message, *times)
         self._native = NativeMetpServer(address, settings)
 

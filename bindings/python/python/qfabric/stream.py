@@ -15,17 +15,22 @@ class Stream:
 
     ``packets`` is ``"flow udp,FROM,TO"`` or ``"flow tcp,FROM,TO"`` with ADDRESS:PORT, ``"cgroup PATH"``, or
     ``"mark NUMBER"`` (only for administrators). ``size`` counts headers too. ``contract`` is a `JointContract`, or the
-    identity of one, on any of its hosts.
+    identity of one, on any of its hosts. ``dscp`` (0 to 63) is the code point that all its packets get for routers and
+    access points, whatever program sends them.
     """
 
-    def __init__(self, interface, packets, period_ms, size, *, contract=None, socket=None):
+    def __init__(self, interface, packets, period_ms, size, *, contract=None, dscp=None, socket=None):
         self._of, self._socket = interface, socket
-        self._id = _qfabric.stream_begin(interface, packets, period_ms, size, identity(contract), socket)
+        self._id = _qfabric.stream_begin(interface, packets, period_ms, size, identity(contract), dscp, socket)
 
     @property
     def id(self):
         """Its number on the interface; None after its end."""
         return self._id
+
+    def set_dscp(self, dscp):
+        """Gives all its packets another code point (DSCP, 0 to 63), while they flow."""
+        _qfabric.stream_set_dscp(self._of, self._id, dscp, self._socket)
 
     def end(self):
         """Ends it; a second call does nothing. A rate that it drew is kept for the contract."""

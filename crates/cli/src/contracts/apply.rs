@@ -108,7 +108,7 @@ struct Asked {
 
 pub(super) fn run(args: Args) -> Outcome {
     let name = args.file.display().to_string();
-    let asked = Asked::read(&args).map_err(|failure| failure.context(&name))?;
+    let asked = Asked::read(&args, &name)?;
     let client = args.daemon.client()?;
     let here = client.host_name().map_err(connect::failure)?;
     let request = asked.request(&here, &args).map_err(|failure| failure.context(&name))?;
@@ -135,11 +135,11 @@ fn run_with(contract: &JointContract, program: &OsString, arguments: &[OsString]
 
 impl Asked {
     /// The failure names no file, except if the file cannot be read or parsed.
-    fn read(args: &Args) -> Result<Asked, Failure> {
+    fn read(args: &Args, name: &str) -> Result<Asked, Failure> {
         let stream = read_stream(&args.file)?;
-        let profiles = read_profiles(&stream)?;
+        let profiles = read_profiles(&stream).map_err(|failure| failure.context(name))?;
         let amounts = qfabric_translate::resources_by_level(&stream, &profiles);
-        let amounts = amounts.map_err(|error| invalid(&error.problem()))?;
+        let amounts = amounts.map_err(|error| invalid(&error.problem()).context(name))?;
         Ok(Asked { stream, profiles, amounts })
     }
 

@@ -84,7 +84,12 @@ pub(super) fn interface(info: &InterfaceInfo) -> String {
         NetMechanism::Htb => text += &format!("\n{}\n", rates(&info.streams)),
     }
     text += &info.streams.iter().filter_map(promise).collect::<String>();
+    text += &info.streams.iter().filter_map(code_point).collect::<String>();
     text
+}
+
+fn code_point(stream: &StreamInfo) -> Option<String> {
+    Some(format!("  packets of stream {} leave with the code point (DSCP) {}\n", stream.id, stream.spec.dscp?))
 }
 
 /// One line about the owner and the lease of a stream, and about the rate that it still wants. `None` if root holds all

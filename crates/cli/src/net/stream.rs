@@ -64,6 +64,10 @@ struct Attributes {
     /// [default: a period begins with a packet]
     #[arg(long, value_name = "NS")]
     start: Option<u64>,
+    /// Give all packets of the stream this code point (DSCP), for routers and access points, such as 46 for expedited
+    /// forwarding [default: the program's own]
+    #[arg(long, value_name = "0-63", value_parser = clap::value_parser!(u8).range(0..=i64::from(StreamSpec::MOST_DSCP)))]
+    dscp: Option<u8>,
     /// Follow the attributes period_ns, phase_ns, window_x, window_y and size_bytes of this subscription, which
     /// handlers in E-code set; 0 ends it
     #[arg(long, value_name = "ID")]
@@ -135,7 +139,7 @@ impl FromStr for Traffic {
 #[command(after_help = "\
 Examples: qfabric net stream add eth0 --mark 7 --period 40ms --phase 15ms --window 1/10
           qfabric net stream add eth0 --flow udp,10.0.0.1:5000,10.0.0.2:6000 --period 20ms --size 4000
-          qfabric net stream add --cgroup /user.slice/player.scope --period 10ms
+          qfabric net stream add --cgroup /user.slice/player.scope --period 10ms --dscp 46
           qfabric net stream add eth0 --mark 7 --period 20ms --size 8000 --least 4000 --upgrade --holder 4711")]
 struct AddArgs {
     /// Interface [default: the only attached interface]
@@ -213,9 +217,10 @@ impl SelectorArgs {
 
 impl Attributes {
     fn change(self, period: Option<Nanos>) -> StreamChange {
-        let Attributes { phase, window, size, work_conserving, limit, start, follow, least, upgrade, lease } = self;
+        let Attributes { phase, window, size, work_conserving, limit, start, dscp, follow, least, upgrade, lease } =
+            self;
         let start = start.map(Instant::new);
-        StreamChange { period, phase, window, size, work_conserving, limit, start, follow, least, upgrade, lease }
+        StreamChange { period, phase, window, size, work_conserving, limit, start, dscp, follow, least, upgrade, lease }
     }
 }
 

@@ -228,7 +228,7 @@ fn wrong_identities_files_and_sockets_are_refused() {
     run("rm").expect(2, &["<ID>"]);
     run("apply missing.toml").expect(2, &["missing.toml"]);
     std::fs::write(folder.path().join("stream.toml"), LOCAL.replace("frame_rate", "frame_raet")).unwrap();
-    run("apply stream.toml").expect(2, &["stream.toml: ", "line 2, column 1", "try: write frame_rate"]);
+    run("apply stream.toml").expect(2, &["qfabric: stream.toml: line 2, column 1", "try: write frame_rate"]);
     std::fs::write(folder.path().join("stream.toml"), LOCAL).unwrap();
     for line in ["apply stream.toml", "ls", "show alpha:1", "rm alpha:1"] {
         run(&format!("{line} --socket /nowhere.sock")).expect(4, &["/nowhere.sock", "qfabric daemon"]);

@@ -6,7 +6,8 @@
 //!     |<------------------- lead ------------------>|
 //! ```
 
-use qfabric_types::Nanos;
+use qfabric_sched::dispatch::GroupId;
+use qfabric_types::{Instant, Nanos};
 
 /// Number of dispatches that are kept.
 const KEPT: usize = 4_096;
@@ -16,6 +17,10 @@ const AIM: Nanos = Nanos::from_micros(50);
 /// The times of one dispatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchTimes {
+    /// The boundary, at which a slot begins.
+    pub boundary: Instant,
+    /// The group that runs from now on and did not run before.
+    pub group: Option<GroupId>,
     /// From the expiry of the timer until the thread ran.
     pub wake: Nanos,
     /// From there until all threads had the priorities of the next slot.

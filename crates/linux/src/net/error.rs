@@ -7,6 +7,7 @@ use qfabric_types::api::net::{InvalidSelector, Selector, StreamId, StreamSpec};
 use qfabric_types::{Nanos, Share};
 
 use crate::bpf::ObjectError;
+use crate::release;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.problem())]
@@ -25,6 +26,10 @@ pub enum NetError {
         what: &'static str,
         /// The kernel module that provides it.
         module: &'static str,
+    },
+    /// This kernel cannot rewrite the code points of packets.
+    NoMarker {
+        source: io::Error,
     },
     /// The interface is already under Q-Fabric's packet scheduling.
     Attached {
@@ -97,6 +102,13 @@ pub enum NetError {
 }
 
 impl NetError {
+    pub(super) fn no_marker(source: io::Error) -> NetError {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => NetError::NotPermitted { what: "setting the code points of packets" },
+            _ => NetError::NoMarker { source },
+        }
+    }
+
     pub fn problem(&self) -> Problem {
         match self {
             NetError::NoInterface { name, there } => {
@@ -112,14 +124,12 @@ impl NetError {
                 format!("this kernel does not have {what}"),
                 format!("load the module {module}, or use a kernel that has it"),
             ),
+            NetError::NoMarker { source } => unmarked(source),
             NetError::Attached { interface, kind } => refused(
                 format!("{interface} is already under Q-Fabric's packet scheduling ({kind})"),
                 format!("detach it first: qfabric net detach {interface}"),
             ),
-            NetError::Classful { interface, kind } => refused(
-                format!("{interface} has a {kind} with classes or children, which could not be put back later"),
-                format!("remove it first: tc qdisc del dev {interface} root"),
-            ),
+            NetError::Classful { interface, kind } => classful(interface, kind),
             NetError::NotPermitted { what } => Problem::new(
                 "net_not_permitted",
                 format!("not permitted: {what} needs CAP_NET_ADMIN and CAP_BPF"),
@@ -157,6 +167,21 @@ impl NetError {
             }
         }
     }
+}
+
+fn unmarked(source: &io::Error) -> Problem {
+    Problem::new(
+        "unavailable",
+        format!("kernel {} cannot set the code points of a stream's packets ({source})", release::text()),
+        "use Linux 6.6 or newer, or set the code point in the program that sends (IP_TOS, IPV6_TCLASS)",
+    )
+}
+
+fn classful(interface: &str, kind: &str) -> Problem {
+    refused(
+        format!("{interface} has a {kind} with classes or children, which could not be put back later"),
+        format!("remove it first: tc qdisc del dev {interface} root"),
+    )
 }
 
 fn running(path: &std::path::Path, pid: i32) -> Problem {
@@ -206,6 +231,10 @@ pub fn check(spec: &StreamSpec) -> Result<(), NetError> {
     if spec.terms.least == Some(0) {
         return Err(value("least", 0, "state the smallest useful size in bytes, from 1 to the size"));
     }
+    if let Some(dscp) = spec.dscp.filter(|dscp| *dscp > StreamSpec::MOST_DSCP) {
+        let expected = format!("from 0 to {}, such as 46 for expedited forwarding", StreamSpec::MOST_DSCP);
+        return Err(value("dscp", dscp, expected));
+    }
     if spec.limit == 0 || spec.limit > StreamSpec::LIMIT {
         return Err(value("limit", spec.limit, format!("from 1 to {} packets", StreamSpec::LIMIT)));
     }
@@ -244,6 +273,7 @@ mod tests {
             StreamSpec { phase: Nanos::from_millis(61_000), ..spec() },
             StreamSpec { size: 0, ..spec() },
             StreamSpec { limit: 129, ..spec() },
+            StreamSpec { dscp: Some(64), ..spec() },
             StreamSpec { selector: Selector::Mark(0), ..spec() },
         ] {
             assert!(check(&bad).is_err(), "{bad:?}");

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | the discipline in BPF (`bpf/packet/dwcs.bpf.c`), its configuration and counters | `dwcs.rs`, `config.rs`, `stats.rs` |
 //! | classes on older kernels (`bpf/packet/htb.bpf.c`) | `htb.rs` |
+//! | the code points of packets (`bpf/packet/dscp.bpf.c`) | `marker.rs` |
 //! | finding the stream of a packet | `keys.rs`, `selectors.rs` |
 //! | the former discipline, on disk | `former.rs`, `book.rs` |
 //! | the users whose sockets send the packets of a selector | `ownership.rs` |
@@ -31,6 +32,7 @@ mod error;
 mod former;
 mod htb;
 mod keys;
+mod marker;
 mod netlink;
 mod ownership;
 mod selectors;
@@ -64,6 +66,7 @@ use dwcs::Dwcs;
 use former::Root;
 use htb::Htb;
 use keys::Key;
+use marker::Marker;
 
 /// Largest number of streams of an interface.
 pub const STREAMS_MAX: u32 = QF_NET_STREAMS;
@@ -80,6 +83,8 @@ pub struct Attachment {
     instead: Option<String>,
     carrier: Carrier,
     streams: BTreeMap<StreamId, Stream>,
+    /// Only while a stream has a code point.
+    marker: Option<Marker>,
     is_attached: bool,
 }
 
@@ -164,7 +169,9 @@ impl Attachment {
         };
         book.record(interface, ifindex, &former)?;
         let (interface, streams) = (interface.to_owned(), BTreeMap::new());
-        let attachment = Attachment { interface, ifindex, former, link, instead, carrier, streams, is_attached: true };
+        let (marker, is_attached) = (None, true);
+        let attachment =
+            Attachment { interface, ifindex, former, link, instead, carrier, streams, marker, is_attached };
         let put = match &attachment.carrier {
             Carrier::Dwcs(dwcs) => dwcs.put(ifindex, &kind).map_err(|error| attachment.failed("attaching", error)),
             Carrier::Htb(htb) => htb.put(),
@@ -218,6 +225,7 @@ impl Attachment {
             return Err(NetError::Taken { interface, selector, id });
         }
         let id = self.free_stream()?;
+        self.load_marker(spec)?;
         let begun = match &mut self.carrier {
             Carrier::Dwcs(dwcs) => dwcs.begin(id, spec, &key),
             Carrier::Htb(htb) => htb.begin(id, spec, &key),
@@ -225,6 +233,7 @@ impl Attachment {
         begun.map_err(|error| self.failed("beginning a stream", error))?;
         self.streams.insert(id, Stream { spec: spec.clone(), key });
         self.use_kinds();
+        self.mark()?;
         Ok(id)
     }
 
@@ -233,6 +242,7 @@ impl Attachment {
         error::check(spec)?;
         let spec = &self.kept(spec);
         let key = self.stream(id)?.key;
+        self.load_marker(spec)?;
         let changed = match &self.carrier {
             Carrier::Dwcs(dwcs) => {
                 dwcs.change(id, spec);
@@ -242,7 +252,7 @@ impl Attachment {
         };
         changed.map_err(|error| self.failed("changing a stream", error))?;
         self.streams.insert(id, Stream { spec: spec.clone(), key });
-        Ok(())
+        self.mark()
     }
 
     /// Ends a stream: its packets are best effort from now on.
@@ -255,7 +265,25 @@ impl Attachment {
         ended.map_err(|error| self.failed("ending a stream", error))?;
         self.streams.remove(&id);
         self.use_kinds();
+        self.mark()
+    }
+
+    /// Before a stream with a code point begins: a kernel without the program refuses it.
+    fn load_marker(&mut self, spec: &StreamSpec) -> Result<(), NetError> {
+        if spec.dscp.is_some() && self.marker.is_none() {
+            self.marker = Some(Marker::load(self.ifindex)?);
+        }
         Ok(())
+    }
+
+    /// After a change of the streams.
+    fn mark(&mut self) -> Result<(), NetError> {
+        if self.streams.values().all(|stream| stream.spec.dscp.is_none()) {
+            self.marker = None;
+        }
+        let streams = self.streams.iter().map(|(id, stream)| (*id, &stream.key, &stream.spec));
+        let marked = self.marker.as_mut().map_or(Ok(()), |marker| marker.follow(streams));
+        marked.map_err(|error| self.failed("setting the code points of packets", error))
     }
 
     fn use_kinds(&self) {

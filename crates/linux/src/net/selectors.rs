@@ -69,7 +69,8 @@ impl Selectors {
     }
 }
 
-fn mapped(object: &Object, name: &str, bytes: usize) -> Result<Mapping, NetError> {
+/// Memory of a section of a loaded object.
+pub(super) fn mapped(object: &Object, name: &str, bytes: usize) -> Result<Mapping, NetError> {
     let failed = |error| ObjectError::Kernel { object: "selectors".to_owned(), name: name.to_owned(), error };
     Ok(object.table(name)?.map(bytes).map_err(failed)?)
 }

@@ -108,6 +108,10 @@ pub struct StreamSpec {
     /// The begin of the first period (CLOCK_MONOTONIC); default: the arrival of the first packet.
     #[serde(default)]
     pub start: Option<Instant>,
+    /// The code point (DSCP, 0 to 63) that all packets of the stream get, for routers and access points; default: the
+    /// one that the sending program chose. It does not change the order in the queue of this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
     /// The lease, and whether a part of C is useful.
     #[serde(default, skip_serializing_if = "is_default")]
     pub terms: StreamTerms,
@@ -139,6 +143,9 @@ pub struct StreamChange {
     /// The begin of the first period (CLOCK_MONOTONIC).
     #[serde(default)]
     pub start: Option<Instant>,
+    /// The code point (DSCP, 0 to 63) of the packets.
+    #[serde(default)]
+    pub dscp: Option<u8>,
     /// The subscription whose attributes the stream follows from now on: the values of `period_ns`, `phase_ns`,
     /// `window_x`, `window_y` and `size_bytes`, set by handlers or by applications, become the stream's own. 0 ends
     /// the following.
@@ -281,6 +288,8 @@ impl StreamSpec {
     pub const LARGEST_PACKET: u32 = 1514;
     /// Default and largest number of waiting packets of a stream.
     pub const LIMIT: u32 = 128;
+    /// The largest code point: six bits.
+    pub const MOST_DSCP: u8 = 63;
 
     fn most_packets() -> u32 {
         StreamSpec::LIMIT
@@ -297,6 +306,7 @@ impl StreamSpec {
             work_conserving: false,
             limit: StreamSpec::LIMIT,
             start: None,
+            dscp: None,
             terms: StreamTerms::default(),
         }
     }
@@ -330,6 +340,7 @@ impl StreamSpec {
             work_conserving: change.work_conserving.unwrap_or(self.work_conserving),
             limit: change.limit.unwrap_or(self.limit),
             start: change.start.or(self.start),
+            dscp: change.dscp.or(self.dscp),
             terms: StreamTerms {
                 least: change.least.or(self.terms.least),
                 upgrade: change.upgrade.unwrap_or(self.terms.upgrade),

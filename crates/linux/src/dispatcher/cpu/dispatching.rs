@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 
-use qfabric_sched::dispatch::{GroupId, Move};
+use qfabric_sched::dispatch::{GroupId, Move, Standing};
 use qfabric_types::{Instant, Nanos, ThreadId};
 use rustix::thread::futex::Timespec;
 
@@ -25,6 +25,8 @@ use crate::{clock, memory};
 struct Look {
     /// The boundary for which threads were placed; it may be still to come.
     placed: Option<Instant>,
+    /// The group that begins to run there.
+    group: Option<GroupId>,
     next: Option<Instant>,
 }
 
@@ -42,9 +44,9 @@ impl Shared {
         let mut lead = Lead::new(self.state.lock().runner.rules().slot);
         while let Some(heard) = self.bell.listen() {
             let woke = clock::now();
-            let Look { placed, next } = self.state.lock().dispatch(woke + lead.time());
+            let Look { placed, group, next } = self.state.lock().dispatch(woke + lead.time());
             if let Some(boundary) = placed {
-                self.hold_until(boundary, woke, &mut lead);
+                self.hold_until(boundary, woke, group, &mut lead);
             }
             self.used_ns.store(clock::thread_cpu().get(), Ordering::Relaxed);
             self.pulse.expect(next);
@@ -55,15 +57,15 @@ impl Shared {
     }
 
     /// Holds the CPU until the boundary, without the lock, and records the times of this dispatch. It ran since `woke`.
-    fn hold_until(&self, boundary: Instant, woke: Instant, lead: &mut Lead) {
+    fn hold_until(&self, boundary: Instant, woke: Instant, group: Option<GroupId>, lead: &mut Lead) {
         let placed = clock::now();
         while clock::now() < boundary {
             std::hint::spin_loop();
         }
         let late = clock::now().since(boundary);
-        let times = DispatchTimes { wake: woke.since(lead.before(boundary)), work: placed.since(woke), late };
-        lead.learn(times.wake + times.work);
-        self.state.lock().latencies.add(times);
+        let (wake, work) = (woke.since(lead.before(boundary)), placed.since(woke));
+        lead.learn(wake + work);
+        self.state.lock().latencies.add(DispatchTimes { boundary, group, wake, work, late });
     }
 }
 
@@ -91,9 +93,9 @@ impl State {
     /// Moves the threads if the next boundary is not after `until`.
     fn dispatch(&mut self, until: Instant) -> Look {
         let due = self.runner.next_boundary().filter(|boundary| *boundary <= until);
+        self.moves.clear();
         if let Some(boundary) = due {
             let State { runner, groups, moves, .. } = self;
-            moves.clear();
             groups.iter_mut().flat_map(|group| &mut group.members).for_each(Member::forget_reading);
             let used = |id| groups.iter_mut().find(|group| group.id == id).map_or(Nanos::ZERO, Group::used);
             runner.on_boundary(clock::now().max(boundary), used, moves);
@@ -101,7 +103,8 @@ impl State {
                 self.place(self.moves[at]);
             }
         }
-        Look { placed: due, next: self.runner.next_boundary() }
+        let begins = self.moves.iter().find(|step| step.to == Standing::Running);
+        Look { placed: due, group: begins.map(|step| step.group), next: self.runner.next_boundary() }
     }
 
     pub(super) fn place(&mut self, step: Move) {
