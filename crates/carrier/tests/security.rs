@@ -162,7 +162,8 @@ impl Drop for Relay {
 /// also be cut, and one of the eight packets before it.
 fn relay(outside: &UdpSocket, inside: &UdpSocket, does: &AtomicU8) {
     let (mut client, mut numbers, mut packet) = (None, RandomNumbers::new(7), vec![0; 65_536]);
-    let (mut passed, mut held): ([Vec<Vec<u8>>; 2], [Option<Vec<u8>>; 2]) = Default::default();
+    let mut passed: [Vec<Vec<u8>>; 2] = Default::default();
+    let mut held: [Option<Vec<u8>>; 2] = Default::default();
     while does.load(Ordering::Relaxed) != STOP {
         for side in 0..2 {
             let from = [outside, inside][side];

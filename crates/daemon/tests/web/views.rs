@@ -131,7 +131,7 @@ fn values_change_while_the_page_is_open_and_the_keyboard_reaches_them() {
     beside_jobs(&client, || {
         browser.until("all('#applications tbody tr').length === 1");
         browser.value("one('.skip').focus()");
-        let mut on_button = |browser: &mut Browser| {
+        let on_button = |browser: &mut Browser| {
             browser.press("Tab");
             browser.value("document.activeElement.matches('#applications button')") == true
         };

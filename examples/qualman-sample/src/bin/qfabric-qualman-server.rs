@@ -9,7 +9,7 @@ use std::time::Duration;
 use qfabric_carrier::{FrameKind, Mode, Options, ServerConnection, Tls, resolve};
 use qfabric_client::{BitRate, Client, Nanos};
 
-const FRAME: [u8; 19_200] = [0b0101_0101; 19_200]; // 320 x 240 pixels of the brightness 1, four in a byte
+static FRAME: [u8; 19_200] = [0b0101_0101; 19_200]; // 320 x 240 pixels of the brightness 1, four in a byte
 const PERIOD: Duration = Duration::from_millis(100);
 const DELAY: Duration = Duration::from_millis(300); // the longest time from end to end
 const RATE: BitRate = BitRate::new(1_843_200); // bits per second: a fifth more than the frames, for headers

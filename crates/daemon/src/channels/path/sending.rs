@@ -110,9 +110,14 @@ impl Sending {
 impl Receiver {
     /// Forgets the words for which `is_over` is true; returns their changes that were not confirmed.
     fn end(&mut self, is_over: impl Fn(&Word) -> bool) -> Vec<(Parameter, i64)> {
-        let ended = self.words.extract_if(.., |_, word| is_over(word));
-        let pending = |(parameter, word): (Parameter, Word)| Some((parameter, word.pending?.value));
-        ended.filter_map(pending).collect()
+        let mut ended = Vec::new();
+        self.words.retain(|parameter, word| {
+            let is_over = is_over(word);
+            let pending = word.pending.as_ref().filter(|_| is_over);
+            ended.extend(pending.map(|pending| (parameter.clone(), pending.value)));
+            !is_over
+        });
+        ended
     }
 
     fn applied(&mut self, applied: &Applied) {
