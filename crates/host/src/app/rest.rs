@@ -2,7 +2,7 @@
 //! next job.
 //!
 //! ```text
-//!            job ended, next request more than LEAST away
+//!            job ended, next request more than SHORTEST_REST away
 //!   running ----------------------------------------------> resting
 //!   requests c                                              requests KEPT·s
 //!      ^---- lead before the release, or a job begins ---------'
@@ -15,14 +15,16 @@ use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaimin
 use super::{App, FLOOR_RECLAIMING, lead};
 use crate::thread::Governor;
 
-/// Percentage of its share that a sleeping thread keeps. Between 5 and 30 made no difference; 60 lost half of the
-/// benefit.
+/// Percentage of its share that a sleeping thread keeps: with less, more misses where CPU time is stolen; with more, more
+/// misses in calm cells, and more is reserved.
 const KEPT_PERCENT: u64 = 30;
 /// A prediction is far too low if the job costs more than this percentage of it.
 const SHORT_PERCENT: u64 = 130;
 /// Number of jobs for which predictions are not relied on after one that was far too low.
 const WARY_JOBS: u32 = 24;
-/// Shorter rests are not worth two settings.
+/// Shorter rests are not worth the wake-ups of the control thread.
+const SHORTEST_REST: Nanos = Nanos::from_millis(8);
+/// Rest that must remain after an attempt that found the thread awake, or no further one is made.
 const LEAST: Nanos = Nanos::from_millis(1);
 /// Jobs with a shorter period are not worth a wake-up of the daemon each.
 const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
@@ -101,7 +103,7 @@ impl App {
     /// A job released at `release` has ended: rests until shortly before the next release.
     pub(super) fn begin_rest(&mut self, release: Instant, now: Instant) {
         let ask = release + self.contract.period - lead(&self.contract);
-        let worth = self.gives_back() && ask > now + LEAST;
+        let worth = self.gives_back() && ask > now + SHORTEST_REST;
         (self.rest.until, self.rest.attempts) = (if worth { ask } else { Instant::NEVER }, 0);
     }
 
