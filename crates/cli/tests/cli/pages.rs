@@ -1,5 +1,7 @@
 //! Help, man pages and completions, and the answers to wrong command lines.
 
+use std::path::Path;
+
 use qfabric_types::api::channel::Policy;
 
 use crate::harness::{Answer, answer, qfabric};
@@ -97,8 +99,9 @@ fn there_is_a_man_page_for_every_command() {
         let text = std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
         assert!(text.contains(".SH NAME") && text.contains("Example"), "{}", page.display());
     }
-    let missing = folder.path().join("missing");
-    Answer::of(qfabric(folder.path()).args(["generate", "man"]).arg(&missing)).expect(1, &["missing"]);
+    let generate = |into: &Path| Answer::of(qfabric(folder.path()).args(["generate", "man"]).arg(into));
+    generate(&folder.path().join("new")).expect(0, &[]);
+    generate(&folder.path().join("new/qfabric.1/below")).expect(1, &["new/qfabric.1/below"]);
 }
 
 #[test]
