@@ -206,8 +206,13 @@ impl Host {
     /// Starts a command as the reader's shell does, in a process group. Its output goes to the file.
     fn start_into(&self, command: &str, file: &str) -> Group {
         let output = fs::File::create(self.place.join(file)).unwrap();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", command]).current_dir(&self.place).process_group(0).stdin(Stdio::null());
+        // A test that was started in the background ignores Ctrl-C, and so would the shell and its commands.
+        let mut shell = Command::new("env");
+        shell
+            .args(["--default-signal=INT", "sh", "-c", command])
+            .current_dir(&self.place)
+            .process_group(0)
+            .stdin(Stdio::null());
         shell.stdout(output.try_clone().unwrap()).stderr(output);
         let path = std::env::var("PATH").unwrap();
         shell.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
