@@ -67,8 +67,10 @@ fn logged_time(host: &Host, name: &str) -> String {
     let words = ["policy", "start", "hold", "--channel", "video", "--rate", "1000", "--name", name];
     host.run(&words).expect(0, &[name]);
     host.run(&["policy", "stop", name]).expect(0, &[]);
+    let is_wanted = |line: &str| line.contains("a policy was stopped") && line.contains(name);
+    eventually("the end of the policy is logged", || host.log().lines().any(is_wanted));
     let log = host.log();
-    let line = log.lines().rfind(|line| line.contains("a policy was stopped")).unwrap();
+    let line = log.lines().rfind(|line| is_wanted(line)).unwrap();
     line[line.find("20").unwrap()..][.."2026-01-01T00:00:00".len()].to_owned()
 }
 
