@@ -129,7 +129,7 @@ fn a_hangup_changes_the_rule_for_contracts() {
     };
     configure("never");
     let (mut process, client) = daemon_with_file(folder.path(), &file);
-    let worker = Process::shell("sleep 600");
+    let worker = Process::shell("exec sleep 600");
     let given = || {
         let request =
             ApplicationRequest { pid: worker.pid(), covers: ApplicationScope::Program, contract: contract("app", 40) };
