@@ -101,7 +101,7 @@ struct Subject {
 
 enum Source {
     /// The notes are pauses; the slots are known to the mechanism.
-    Slots { mechanism: DispatcherMechanism, cpu: u32, seen: u64, waiting: Vec<DispatchTimes> },
+    Slots { mechanism: Box<DispatcherMechanism>, cpu: u32, seen: u64, waiting: Vec<DispatchTimes> },
     /// The notes have the release.
     Releases { _mechanism: Box<dyn Mechanism> },
 }
@@ -116,7 +116,7 @@ impl Subject {
             let terms = ServerTerms { group: Some(AppId(app)), cpu: Some(cpu), ..ServerTerms::default() };
             mechanism.apply(&setting(thread.thread, period, terms)).expect("the table has room");
         }
-        let source = Source::Slots { mechanism, cpu, seen: 0, waiting: Vec::new() };
+        let source = Source::Slots { mechanism: Box::new(mechanism), cpu, seen: 0, waiting: Vec::new() };
         Subject { notes, _threads: threads, source }
     }
 
