@@ -165,12 +165,12 @@ impl Memory {
         (std::mem::take(&mut wires.ready), std::mem::take(&mut wires.writable))
     }
 
-    /// From now on this many of thousand frames of the data lane are lost.
     /// The private messages that a host got since the last call, with their senders.
     pub fn private(&mut self, host: &Name) -> Vec<(Name, Vec<u8>)> {
         std::mem::take(&mut self.place(host).wires.private)
     }
 
+    /// From now on this many of thousand frames of the data lane are lost.
     pub fn lose_data(&mut self, per_thousand: u32) {
         self.settings.data_loss = per_thousand;
     }
