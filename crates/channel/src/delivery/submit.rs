@@ -128,7 +128,7 @@ impl Step<'_> {
         let (next, user) = source.map_or((0, None), |source| (source.last + 1, source.user));
         let id = self.channel.id.clone();
         let event = as_event(&id, self.host, number, next, submission, attributes, self.now);
-        let sender = user.map_or(Sender::Host(self.host), Sender::User);
+        let sender = Sender::of(user, self.host);
         let mut draft = Draft { event, changed, now: self.now, sender };
         let Channel { filters, roster, .. } = &mut *self.channel;
         let (generation, seats, accounts) = (roster.generation, &roster.seats[..], &mut *self.accounts);
@@ -197,7 +197,7 @@ impl Step<'_> {
         let source = self.channel.sources.get_mut(&number);
         let (user, mut tallies) =
             source.map_or_else(Default::default, |source| (source.user, std::mem::take(&mut source.tallies)));
-        let sender = user.map_or(Sender::Host(self.host), Sender::User);
+        let sender = Sender::of(user, self.host);
         let mut books = receive::Books::Own(tallies.get_mut(local.clone()).unwrap_or_default());
         let (channel, accounts) = (&mut *self.channel, &mut *self.accounts);
         let (now, is_withdrawn, out) = (self.now, false, &mut self.exit.out);

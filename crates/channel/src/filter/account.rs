@@ -164,7 +164,12 @@ impl Account {
     }
 }
 
-impl Sender<'_> {
+impl<'a> Sender<'a> {
+    /// The sender of an event of this host: the user of its source, or else the host itself.
+    pub(crate) fn of(user: Option<u32>, host: &'a Name) -> Sender<'a> {
+        user.map_or(Sender::Host(host), Sender::User)
+    }
+
     fn is(self, other: &Payer) -> bool {
         match (self, other) {
             (Sender::User(uid), Payer::User(other)) => uid == *other,
