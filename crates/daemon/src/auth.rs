@@ -8,7 +8,8 @@
 //! translated ([`crate::pids`]) where it asks for contracts; elsewhere they are refused. An application belongs to the
 //! user of its process, no matter which user requested the contract, and counts against that user's maximum.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 
 use qfabric_linux::{threads, watch};
@@ -141,6 +142,13 @@ pub(crate) fn groups(peer: Peer) -> Vec<u32> {
 pub(crate) fn still_owns(owner: Owner, pid: i32) -> bool {
     let peer = Peer { pid, owner };
     Users::of(pid).is_some_and(|users| users.belong_to(peer))
+}
+
+/// Random bytes for a secret, from `/dev/urandom`.
+pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Compares secrets in a time that does not depend on the first difference.

@@ -4,12 +4,11 @@
 //! user sees through the Unix socket.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
 
 use qfabric_types::api::Problem;
 use qfabric_types::{Instant, Nanos};
 
-use crate::auth::{Peer, is_same_secret};
+use crate::auth::{Peer, is_same_secret, random_bytes};
 use crate::problem;
 
 /// Users (other than administrators) with a token at the same time. Each entry has about 150 bytes.
@@ -86,9 +85,8 @@ impl Tokens {
 
 /// 256 random bits in hexadecimal digits.
 pub(super) fn random() -> Result<String, Problem> {
-    let mut bytes = [0; 32];
-    let read = |bytes: &mut [u8]| -> io::Result<()> { std::fs::File::open("/dev/urandom")?.read_exact(bytes) };
-    read(&mut bytes).map_err(|error| problem::internal(format!("cannot read /dev/urandom: {error}")))?;
+    let bytes: [u8; 32] =
+        random_bytes().map_err(|error| problem::internal(format!("cannot read /dev/urandom: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

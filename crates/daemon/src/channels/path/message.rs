@@ -7,6 +7,8 @@ use qfabric_channel::{FilterId, Key, Limits};
 use qfabric_types::kernel_path::PathKey;
 use serde::{Deserialize, Serialize};
 
+use crate::auth::random_bytes;
+
 /// A parameter of a filter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,9 +55,7 @@ pub(super) struct Secret([u8; 16]);
 impl Secret {
     /// A random key.
     pub(super) fn random() -> std::io::Result<Secret> {
-        let mut bytes = [0; 16];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-        Ok(Secret(bytes))
+        random_bytes().map(Secret)
     }
 
     pub(super) fn key(&self) -> PathKey {
