@@ -69,6 +69,13 @@ impl Browser {
         self.ask("Page.navigate", json!({"url": url}));
     }
 
+    /// Loads the page of the tab again and waits until the old one is gone.
+    pub(super) fn reload(&mut self) {
+        self.value("window.isOld = true");
+        self.ask("Page.reload", json!({}));
+        self.until("window.isOld === undefined && document.readyState === 'complete'");
+    }
+
     /// The result of a call of the protocol; null if the page was left meanwhile.
     pub(super) fn ask(&mut self, method: &str, parameters: Value) -> Value {
         self.asked += 1;

@@ -89,7 +89,7 @@ fn a_policy_is_started_on_the_live_system_watched_and_rolled_back() {
     assert_eq!(running(&service), ["code.film"], "the text replaces the policy that it is compared with");
     browser.shows("#decisions", "app.rate_milli 7000 for alpha");
     // A tab that is loaded again still knows what it has replaced.
-    browser.value("location.reload()");
+    browser.reload();
     browser.shows("#state", "Ready");
     assert_eq!(browser.value("one('#code').value"), RIGHT);
     browser.click("#back");
