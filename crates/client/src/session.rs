@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
+use qfabric_control::Slowdown;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim};
@@ -52,6 +53,7 @@ pub struct Session {
     predictor: Option<Box<dyn Predictor>>,
     controller: Option<Box<dyn Controller>>,
     overload: Overloads,
+    slowdown: Slowdown,
     this_thread_only: PhantomData<*const ()>,
 }
 
@@ -111,6 +113,7 @@ impl Session {
             predictor: None,
             controller: None,
             overload: Overloads::default(),
+            slowdown: Slowdown::default(),
             this_thread_only: PhantomData,
         }
     }
@@ -150,20 +153,27 @@ impl Session {
         self.overload.changed(self.link.grant().overload)
     }
 
-    /// Predicted lateness: how late the current job would end if it began now on a free CPU, with the cost that the
-    /// daemon predicts («this frame would be late by 12 ms»). Zero: the job can end in time. None: there is no
-    /// prediction, because there is no daemon, or because the predictor is in its warm-up. One load from shared
-    /// memory and one clock reading.
+    /// Predicted lateness: how late the current job would end if it began now («this frame would be late by 12 ms»).
+    /// Its cost is the one that the daemon predicts; its time is longer by the factor by which late jobs of this session
+    /// took longer than their costs ([`Slowdown`]). Zero: the job can end in time. None: there is no prediction,
+    /// because there is no daemon, or because the predictor is in its warm-up. One load from shared memory and one
+    /// clock reading.
     pub fn predicted_lateness(&self) -> Option<Nanos> {
         let cost = self.link.grant().predicted;
-        (cost > Nanos::ZERO).then(|| (clock::now() + cost).since(self.grid.job().deadline))
+        let time = Nanos::from_f64(self.slowdown.time_of(cost.as_f64()));
+        (cost > Nanos::ZERO).then(|| (clock::now() + time).since(self.grid.job().deadline))
     }
 
     /// Skips the current job and moves on to the next one. Counted in [`Counters::skipped`]; the daemon sees a gap in
     /// the job numbers.
     pub fn skip(&mut self) {
-        self.link.counters.skipped += 1;
+        self.leave_out(1);
         self.grid.advance();
+    }
+
+    fn leave_out(&mut self, jobs: u64) {
+        self.link.counters.skipped += jobs;
+        self.slowdown.skip(jobs);
     }
 
     /// Begins the current job, with `known` as its foresight. Only needed for the first job, to make this time `r_0`,
@@ -213,6 +223,7 @@ impl Session {
         self.foresee(&mut job, grant);
         self.link.report(JobEvent::End(job), finish);
         self.count(finish, deadline, grant);
+        self.slowdown.observe(release, deadline, finish, job.cost);
         (self.cpu, self.hint) = (cpu, next.hint());
         self.grid.advance();
         job
@@ -280,7 +291,8 @@ impl Session {
         self.settle(now);
         self.link.keep(now);
         if self.late == LatePolicy::Skip {
-            self.link.counters.skipped += self.grid.skip_lost(now);
+            let lost = self.grid.skip_lost(now);
+            self.leave_out(lost);
         }
         self.grid.job()
     }

@@ -1360,8 +1360,8 @@ enum qf_status qf_on_overload(struct qf_session *task,
 enum qf_status qf_get_overload(struct qf_session *task, struct qf_overload *overload);
 
 /**
- * Predicted lateness in nanoseconds: how late the current job would end if it began now on a free CPU, with the cost
- * that the daemon predicts. 0: in time; -1: there is no prediction.
+ * Predicted lateness in nanoseconds: how late the current job would end if it began now, with the cost that the daemon
+ * predicts, and slowed down as its late jobs were. 0: in time; -1: there is no prediction.
  */
 enum qf_status qf_get_predicted_lateness(struct qf_session *task,
                                          int64_t *late_ns);

@@ -89,8 +89,8 @@ pub unsafe extern "C" fn qf_get_overload(task: *mut qf_session, overload: *mut q
     unsafe { run(task, read) }
 }
 
-/// Predicted lateness in nanoseconds: how late the current job would end if it began now on a free CPU, with the cost
-/// that the daemon predicts. 0: in time; -1: there is no prediction.
+/// Predicted lateness in nanoseconds: how late the current job would end if it began now, with the cost that the daemon
+/// predicts, and slowed down as its late jobs were. 0: in time; -1: there is no prediction.
 ///
 /// # Safety
 /// `task` is a live handle, `late_ns` points to writable memory.

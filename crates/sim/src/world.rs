@@ -8,7 +8,7 @@
 //! refused as Linux refuses them. With a [`ControlThread`], the daemon decides only when this thread has had its CPU
 //! time. If the daemon dies, the reservations stay until its successor undoes them.
 
-use qfabric_control::{Predictor, predictor};
+use qfabric_control::{Predictor, Slowdown, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_sched::{Finished, Machine, MachineConfig, Server, TaskId};
 use qfabric_types::api::ApplicationScope;
@@ -137,6 +137,7 @@ struct Running {
     ended: u64,
     /// The player's own prediction, which decides about skipping.
     expects: Box<dyn Predictor>,
+    slowdown: Slowdown,
     /// Records that the daemon has not read.
     ring: Vec<JobRecord>,
     meter: QualityMeter,
@@ -232,8 +233,9 @@ impl World {
             _ => (),
         }
         let expects = predictor(PredictorSpec::Hint { n: 24 }, 0.0);
+        let slowdown = Slowdown::default();
         let (app, released, begun, ended, ring) = (None, 0, 0, 0, Vec::new());
-        self.running.push(Running { player, task, app, released, begun, ended, expects, ring, meter });
+        self.running.push(Running { player, task, app, released, begun, ended, expects, slowdown, ring, meter });
     }
 
     fn next_event(&self) -> Instant {
@@ -447,6 +449,7 @@ impl Running {
         while self.player.skip != Skip::None && self.begun < self.released && self.is_lost(self.begun, now) {
             self.meter.count(self.player.period.as_f64(), 0.0, true, None);
             self.expects.skip(1);
+            self.slowdown.skip(1);
             self.begun += 1;
             self.ended += 1;
         }
@@ -462,7 +465,7 @@ impl Running {
             }
             _ => 0.0,
         };
-        now + Nanos::from_f64(expected) >= deadline
+        now + Nanos::from_f64(self.slowdown.time_of(expected)) >= deadline
     }
 
     /// The foresight that a record contains for the next job.
@@ -479,8 +482,9 @@ impl Running {
         let k = finished.release.since(self.player.start).get() / self.player.period.get();
         self.ended += 1;
         self.expects.observe(finished.cost.as_f64(), Some(self.player.jobs[k as usize].hint));
-        self.skip(finished.finish);
         let deadline = finished.release + self.player.period;
+        self.slowdown.observe(finished.release, deadline, finished.finish, finished.cost);
+        self.skip(finished.finish);
         let error = quantized_error(finished.finish, deadline, self.player.server_period);
         self.meter.count(error as f64, share, finished.finish > deadline, Some(finished.finish));
         let next = self.foresees(if self.player.skip == Skip::None { k as usize + 1 } else { self.begun });

@@ -149,11 +149,13 @@ impl Playback<'_> {
             stream.decode().map(drop)?
         }
         let (cost, finish) = (cpu_time() - before, now());
-        if !skipped {
-            self.skipper.observe(cost.as_f64(), bytes);
+        let job = JobRecord { k, release, finish, cost, next: Default::default() };
+        if skipped {
+            self.skipper.skip();
+        } else {
+            self.skipper.observe(&job, deadline, bytes);
         }
         marks.end(k, release, self.foresight(k + 1));
-        let job = JobRecord { k, release, finish, cost, next: Default::default() };
         Ok(JobLine { job, bytes, kind, budget_ns: grant.budget, server_period_ns: grant.period, skipped })
     }
 

@@ -3,8 +3,8 @@
 //! Only B pictures of MPEG-2 are skipped, because no other frame needs them. A skipped frame costs only the
 //! decision. It is never shown, and counts as missed.
 
-use qfabric_control::predict::{Interval, Predictor, predictor};
-use qfabric_types::{Instant, PredictorSpec, Profile};
+use qfabric_control::{Interval, Predictor, Slowdown, predictor};
+use qfabric_types::{Instant, JobRecord, Nanos, PredictorSpec, Profile};
 
 use crate::options::Skip;
 
@@ -12,6 +12,7 @@ use crate::options::Skip;
 pub(crate) struct Skipper {
     rule: Skip,
     predictor: Box<dyn Predictor>,
+    slowdown: Slowdown,
 }
 
 impl Skipper {
@@ -21,7 +22,7 @@ impl Skipper {
         for (i, cost) in profile.iter().flat_map(|p| p.costs.iter().enumerate()) {
             predictor.observe(cost.as_f64(), profile.and_then(|p| p.hints.get(i).copied()));
         }
-        Skipper { rule, predictor }
+        Skipper { rule, predictor, slowdown: Slowdown::default() }
     }
 
     /// Whether this process predicts costs itself.
@@ -29,11 +30,17 @@ impl Skipper {
         self.rule == Skip::Predicted
     }
 
-    /// Records that a frame of `bytes` cost `cost_ns` of CPU time.
-    pub(crate) fn observe(&mut self, cost_ns: f64, bytes: usize) {
+    /// Records the end of a job that decoded a frame of `bytes`.
+    pub(crate) fn observe(&mut self, job: &JobRecord, deadline: Instant, bytes: usize) {
         if self.predicts() {
-            self.predictor.observe(cost_ns, Some(bytes as f64));
+            self.predictor.observe(job.cost.as_f64(), Some(bytes as f64));
+            self.slowdown.observe(job.release, deadline, job.finish, job.cost);
         }
+    }
+
+    /// Records that a frame was skipped.
+    pub(crate) fn skip(&mut self) {
+        self.slowdown.skip(1);
     }
 
     /// Predicts the cost in ns of a frame of `bytes`. `None` if the rule uses no prediction.
@@ -48,7 +55,7 @@ impl Skipper {
             Skip::Late => now >= deadline,
             Skip::Predicted => {
                 let cost = self.predict(bytes).map_or(0.0, |interval| interval.centre());
-                now.get() as f64 + cost > deadline.get() as f64
+                now + Nanos::from_f64(self.slowdown.time_of(cost)) > deadline
             }
         }
     }
@@ -57,13 +64,16 @@ impl Skipper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::Nanos;
-
     const MS: u64 = 1_000_000;
 
     fn skipper(rule: Skip) -> Skipper {
         let profile = Profile { costs: vec![Nanos::from_millis(10); 30], hints: vec![1_000.0; 30] };
         Skipper::new(rule, PredictorSpec::Hint { n: 24 }, 1.0, Some(&profile))
+    }
+
+    fn job(cost: u64, finish: u64) -> JobRecord {
+        let finish = Instant::new(finish * MS);
+        JobRecord { k: 0, release: Instant::ZERO, finish, cost: Nanos::from_millis(cost), next: Default::default() }
     }
 
     #[test]
@@ -84,8 +94,21 @@ mod tests {
         let late = |skipper: &Skipper| skipper.skips(Instant::new(25 * MS), Instant::new(40 * MS), 1_000);
         assert!(!late(&skipper));
         for _ in 0..24 {
-            skipper.observe(20e6, 1_000);
+            skipper.observe(&job(20, 20), Instant::new(40 * MS), 1_000);
         }
         assert!(late(&skipper));
+    }
+
+    #[test]
+    fn a_player_that_is_slowed_down_skips_earlier() {
+        let mut skipper = skipper(Skip::Predicted);
+        let late = |skipper: &Skipper| skipper.skips(Instant::new(5 * MS), Instant::new(40 * MS), 1_000);
+        assert!(!late(&skipper));
+        for _ in 0..24 {
+            skipper.observe(&job(10, 45), Instant::new(40 * MS), 1_000);
+        }
+        assert!(late(&skipper), "each frame of 10 ms took 45 ms");
+        (0..100).for_each(|_| skipper.skip());
+        assert!(!late(&skipper), "skipped frames make it try again");
     }
 }
