@@ -128,11 +128,32 @@ impl Link {
             return;
         }
         self.looked = now;
+        self.drop_lost_lease();
+        if self.lease.is_none() && self.attempt.is_none() {
+            self.start_rejoining();
+        }
+    }
+
+    fn drop_lost_lease(&mut self) {
         if self.lease.as_ref().is_some_and(|lease| !lease.holds()) {
             self.lease = None;
             self.counters.lost += 1;
         }
-        if self.lease.is_none() && self.attempt.is_none() {
+    }
+
+    /// The application's number, for a request that changes it; `None` if the lease is lost. A restarted daemon assigns the
+    /// numbers again.
+    pub(crate) fn held_id(&mut self) -> Option<AppId> {
+        self.drop_parents_state();
+        self.adopt();
+        self.drop_lost_lease();
+        self.id()
+    }
+
+    /// The request has changed. An attempt that is under way asks for the former contract, so another one begins.
+    pub(crate) fn rejoin_anew(&mut self) {
+        if self.lease.is_none() {
+            self.give_up();
             self.start_rejoining();
         }
     }
@@ -225,8 +246,7 @@ impl Link {
         self.lease().map(|lease| lease.ring.grant()).unwrap_or_default()
     }
 
-    /// Ends the contract. Releases the application by number only while its lease holds, because a restarted daemon
-    /// assigns the numbers again.
+    /// Ends the contract. Releases the application by number only while its lease holds ([`Link::held_id`]).
     pub(crate) fn leave(&mut self) -> Result<(), ClientError> {
         self.drop_parents_state();
         self.give_up();

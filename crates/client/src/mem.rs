@@ -21,12 +21,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use qfabric_shm::{Process, SharedSegment, fds};
+use qfabric_shm::fds::{self, Received};
+use qfabric_shm::{Process, SharedSegment};
 use qfabric_types::Bytes;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, MemoryRequest, PageKind, ReserveId};
@@ -39,9 +41,15 @@ use crate::sync::{Mutex, lock};
 #[derive(Clone)]
 pub struct Mem(Arc<Inner>);
 
+struct Connection {
+    socket: OwnedFd,
+    /// Answers that are still to come. The daemon answers in the order of the requests, also after the caller has given up.
+    owed: usize,
+}
+
 struct Inner {
     /// One exchange at a time.
-    connection: Mutex<OwnedFd>,
+    connection: Mutex<Connection>,
     path: std::path::PathBuf,
     process: Process,
     /// Mappings in use, by reserve and segment.
@@ -62,7 +70,8 @@ impl Mem {
         let connection = connection.map_err(|why| ClientError::Mem { path: path.clone(), why: why.to_string() })?;
         let process = Process::current().map_err(ClientError::unnumbered)?;
         let segments = Mutex::new(HashMap::new());
-        Ok(Mem(Arc::new(Inner { connection: Mutex::new(connection), path, process, segments })))
+        let connection = Mutex::new(Connection { socket: connection, owed: 0 });
+        Ok(Mem(Arc::new(Inner { connection, path, process, segments })))
     }
 
     /// Reserves memory that stays resident; rounded up to whole pages. Fails with [`ClientError::Refused`] if it does
@@ -158,17 +167,34 @@ impl Mem {
     }
 }
 
+impl Connection {
+    fn exchange(&mut self, request: &[u8], buffer: &mut [u8]) -> io::Result<Received> {
+        fds::send(&self.socket, request, &[])?;
+        self.owed += 1;
+        loop {
+            let received = fds::recv(&self.socket, buffer);
+            let is_late = received.as_ref().is_err_and(|why| why.kind() == ErrorKind::WouldBlock);
+            self.owed -= usize::from(!is_late);
+            if self.owed == 0 || received.as_ref().map_or(true, |received| received.length == 0) {
+                return received;
+            }
+        }
+    }
+}
+
 impl Inner {
     /// Sends a request and waits for its answer.
     fn call(&self, request: &MemoryRequest) -> Result<(MemoryAnswer, Option<OwnedFd>), ClientError> {
         if !self.process.is_current() {
             return Err(ClientError::Forked { what: "the connection for memory" });
         }
-        let connection = lock(&self.connection);
         let text = serde_json::to_vec(request).expect("requests are plain values");
         let mut buffer = vec![0; MemoryRequest::MAX_BYTES];
-        let exchanged = fds::send(&*connection, &text, &[]).and_then(|()| fds::recv(&*connection, &mut buffer));
-        let mut received = exchanged.map_err(|why| self.failed(why.to_string()))?;
+        let exchanged = lock(&self.connection).exchange(&text, &mut buffer);
+        let mut received = exchanged.map_err(|why| match why.kind() {
+            ErrorKind::WouldBlock => self.failed("the daemon did not answer in time".to_owned()),
+            _ => self.failed(why.to_string()),
+        })?;
         if received.length == 0 {
             return Err(self.failed("the daemon closed the connection".to_owned()));
         }
@@ -186,6 +212,10 @@ impl Inner {
         place: AllocationPlace,
         file: &OwnedFd,
     ) -> Result<Arc<SharedSegment>, ClientError> {
+        let end = place.offset.checked_add(place.bytes);
+        if end.is_none_or(|end| end > place.segment_bytes) {
+            return Err(self.failed("an allocation lies outside its segment".to_owned()));
+        }
         let mut segments = lock(&self.segments);
         if let Some(mapped) = segments.get(&(reserve, place.segment)).and_then(Weak::upgrade) {
             return Ok(mapped);
@@ -193,10 +223,6 @@ impl Inner {
         segments.retain(|_, mapped| mapped.strong_count() > 0);
         let failed = |error: std::io::Error| ClientError::Memory { what: "a segment", why: error.to_string() };
         let mapped = Arc::new(SharedSegment::map(file, place.segment_bytes as usize).map_err(failed)?);
-        let end = place.offset.checked_add(place.bytes);
-        if end.is_none_or(|end| end > place.segment_bytes) {
-            return Err(self.failed("an allocation lies outside its segment".to_owned()));
-        }
         segments.insert((reserve, place.segment), Arc::downgrade(&mapped));
         Ok(mapped)
     }
@@ -303,5 +329,28 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // Fails if the reserve or the connection has ended, and then the allocation is free already.
         let _ = self.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_that_of_the_next_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        let listener = fds::listen(&path, 1).unwrap();
+        let mut connection = Connection { socket: fds::connect(&path, Duration::from_millis(10)).unwrap(), owed: 0 };
+        let daemon = rustix::net::accept(&listener).unwrap();
+        let mut buffer = [0; 16];
+        let late = connection.exchange(b"first", &mut buffer).unwrap_err();
+        assert_eq!((late.kind(), connection.owed), (ErrorKind::WouldBlock, 1));
+        fds::send(&daemon, b"one", &[]).unwrap();
+        fds::send(&daemon, b"two", &[]).unwrap();
+        let received = connection.exchange(b"second", &mut buffer).unwrap();
+        assert_eq!((&buffer[..received.length], connection.owed), (&b"two"[..], 0));
     }
 }

@@ -361,13 +361,14 @@ impl Session {
     pub fn change(&mut self, contract: Contract) -> Result<(), ClientError> {
         let contract = Contract { jobs: JobSource::Marked, ..contract };
         contract.check()?;
-        let id = self.link.id();
+        let id = self.link.held_id();
         if let Some((client, request)) = self.link.rejoin_mut() {
             if let Some(id) = id {
                 client.change(id, &contract)?;
             }
             request.contract = contract.clone();
         }
+        self.link.rejoin_anew();
         self.grid.change_period(contract.period);
         self.meter = QualityMeter::new(contract.period, contract.early, contract.late);
         self.contract = contract;
@@ -377,7 +378,7 @@ impl Session {
     /// From now on the deadlines are held at the lowest clock that suffices, until the contract ends. The answer says what
     /// this host lacks. `None`: there is no daemon. Waits for the daemon's answer.
     pub fn save_energy(&mut self) -> Result<Option<EnergySaving>, ClientError> {
-        match (self.link.id(), self.link.rejoin_mut()) {
+        match (self.link.held_id(), self.link.rejoin_mut()) {
             (Some(id), Some((client, _))) => client.save_energy(id).map(Some),
             _ => Ok(None),
         }

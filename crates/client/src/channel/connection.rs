@@ -255,6 +255,11 @@ impl Inner {
         }
     }
 
+    /// The sink's events are kept from now on. Call this before the daemon gets credit for the first of them.
+    pub(super) fn begin_sink(&self, sink: u32) {
+        self.state().inbox.begin(sink);
+    }
+
     /// Once this returns, the sink's handler is not called any more; see [`Slot::take_out`].
     pub(super) fn forget_sink(&self, sink: u32) {
         if self.own().is_err() {
@@ -264,6 +269,7 @@ impl Inner {
         let mut state = self.state();
         state.inbox.forget(sink);
         state.read.remove(&sink);
+        self.remember(&mut state);
     }
 
     /// Sends a message, and waits until the daemon has room for it.
@@ -456,6 +462,9 @@ impl Inner {
 
     /// So many events of the sink wait here no longer.
     fn make_room(&self, state: &mut State, sink: u32, events: u32) -> Result<(), ClientError> {
+        if !state.inbox.has(sink) {
+            return Ok(());
+        }
         let read = state.read.entry(sink).or_default();
         *read += events;
         if *read < WINDOW / 2 {

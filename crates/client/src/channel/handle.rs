@@ -160,6 +160,7 @@ impl Channel {
         };
         let joined = self.inner.client.join_sink(&self.id, &request)?;
         let sink = Sink { inner: self.inner.clone(), number: joined.number };
+        self.inner.begin_sink(sink.number);
         if let Some(handler) = handler {
             self.inner.set_handler(sink.number, handler);
         }

@@ -82,7 +82,7 @@ struct Ended {
 
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    /// Events of each sink, as messages.
+    /// Events of each sink that has not been dropped, as messages.
     sinks: BTreeMap<u32, VecDeque<Vec<u8>>>,
     /// Sinks in the order in which their events came.
     order: VecDeque<u32>,
@@ -158,9 +158,21 @@ impl Inbox {
         self.put(sink, kept);
     }
 
+    /// An event of a sink that was dropped while it was under way is dropped, too: nobody would ever take it.
     fn put(&mut self, sink: u32, kept: Vec<u8>) {
-        self.sinks.entry(sink).or_default().push_back(kept);
+        let Some(events) = self.sinks.get_mut(&sink) else { return self.give_back(kept) };
+        events.push_back(kept);
         self.order.push_back(sink);
+    }
+
+    /// From now on the sink's events are kept, until [`Inbox::forget`].
+    pub(super) fn begin(&mut self, sink: u32) {
+        self.sinks.entry(sink).or_default();
+    }
+
+    /// Whether the sink's events are kept.
+    pub(super) fn has(&self, sink: u32) -> bool {
+        self.sinks.contains_key(&sink)
     }
 
     fn note(&mut self, notice: Notice) {
@@ -211,6 +223,7 @@ impl Inbox {
     pub(super) fn forget(&mut self, sink: u32) {
         self.sinks.remove(&sink);
         self.order.retain(|other| *other != sink);
+        self.late.retain(|late| late.sink != sink);
         self.ended.remove(&sink);
     }
 
@@ -252,6 +265,12 @@ mod tests {
     use super::*;
     use qfabric_types::channel_wire::{Decision, Event, Refused};
 
+    fn inbox() -> Inbox {
+        let mut inbox = Inbox::default();
+        [1, 2].into_iter().for_each(|sink| inbox.begin(sink));
+        inbox
+    }
+
     fn give(inbox: &mut Inbox, message: &FromDaemon<'_>) -> Option<Answer> {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
@@ -264,7 +283,7 @@ mod tests {
 
     #[test]
     fn events_are_taken_in_the_order_in_which_they_came_or_sink_by_sink() {
-        let mut inbox = Inbox::default();
+        let mut inbox = inbox();
         for (sink, number) in [(1, 1), (2, 2), (1, 3)] {
             assert!(give(&mut inbox, &event(sink, number)).is_none());
         }
@@ -274,6 +293,14 @@ mod tests {
         assert_eq!((sink, first.number), (1, 1));
         inbox.forget(1);
         assert!(inbox.next_of(0, |_| true).is_none() && inbox.is_empty());
+    }
+
+    #[test]
+    fn an_event_that_was_under_way_to_a_sink_that_is_dropped_waits_for_nobody() {
+        let mut inbox = inbox();
+        inbox.forget(1);
+        give(&mut inbox, &event(1, 1));
+        assert!(inbox.is_empty() && !inbox.has(1) && inbox.has(2));
     }
 
     #[test]
@@ -290,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_large_event_keeps_the_memory_it_was_read_into() {
-        let (mut inbox, payload) = (Inbox::default(), vec![5; LARGE]);
+        let (mut inbox, payload) = (inbox(), vec![5; LARGE]);
         let mut buffer = vec![0; MAX_MESSAGE];
         for number in 1..4 {
             let event = Event { sink: 1, number, host: "a", payload: &payload, ..Event::default() };
@@ -309,7 +336,7 @@ mod tests {
 
     #[test]
     fn an_event_whose_time_has_passed_is_dropped_and_counted() {
-        let mut inbox = Inbox::default();
+        let mut inbox = inbox();
         for (number, deadline_ns) in [(1, 10), (2, 10), (3, 0), (4, 20)] {
             let event = Event { sink: 1, number, host: "a", source: 7, deadline_ns, ..Event::default() };
             give(&mut inbox, &FromDaemon::Event(event));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use qfabric_shm::{Process, fds};
 use qfabric_types::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, MAX_MESSAGE, RaiseRequest, VERSION};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::error::ClientError;
 use crate::sync::lock;
@@ -51,6 +52,10 @@ pub enum Notice {
 #[derive(Debug)]
 pub(super) struct Lease {
     socket: OwnedFd,
+    /// An eventfd, readable while a notice waits in the inbox.
+    waiting: OwnedFd,
+    /// An epoll, readable while `socket` or `waiting` is.
+    news: OwnedFd,
     path: PathBuf,
     patience: Duration,
     process: Process,
@@ -62,6 +67,8 @@ pub(super) struct Lease {
 struct Inbox {
     notices: VecDeque<Notice>,
     buffer: Vec<u8>,
+    /// Answers that are still to come, though their callers have given up. The daemon answers in the order of the requests.
+    owed: usize,
 }
 
 /// An answer of the daemon.
@@ -77,8 +84,9 @@ impl Lease {
         let broken = |error: io::Error| lost(path, &error.to_string());
         let process = Process::current().map_err(ClientError::unnumbered)?;
         let socket = fds::connect(path, patience).map_err(broken)?;
-        let inbox = Inbox { notices: VecDeque::new(), buffer: vec![0; MAX_MESSAGE] };
-        let mut lease = Lease { socket, path: path.to_owned(), patience, process, id: 0, inbox: inbox.into() };
+        let (waiting, news) = news_of(&socket).map_err(broken)?;
+        let inbox = Inbox { notices: VecDeque::new(), buffer: vec![0; MAX_MESSAGE], owed: 0 }.into();
+        let mut lease = Lease { socket, waiting, news, path: path.to_owned(), patience, process, id: 0, inbox };
         match lease.ask(&FromClient::Hello { version: VERSION }, None)? {
             Answer::Welcome(id) => lease.id = id,
             Answer::Refused(why) => return Err(lost(path, &why)),
@@ -115,11 +123,13 @@ impl Lease {
         let until = Instant::now() + self.patience;
         loop {
             match self.receive(&mut inbox)? {
+                Some(_) if inbox.owed > 0 => inbox.owed -= 1,
                 Some(answer) => return Ok(answer),
-                None => self
-                    .wait(until)?
-                    .then_some(())
-                    .ok_or_else(|| lost(&self.path, "the daemon did not answer in time"))?,
+                None if self.wait(self.socket.as_fd(), until)? => {}
+                None => {
+                    inbox.owed += 1;
+                    return Err(lost(&self.path, "the daemon did not answer in time"));
+                }
             }
         }
     }
@@ -150,32 +160,37 @@ impl Lease {
         loop {
             let mut inbox = self.inbox();
             if let Some(notice) = inbox.notices.pop_front() {
+                if inbox.notices.is_empty() {
+                    let _ = rustix::io::read(&self.waiting, &mut [0; 8]);
+                }
                 return Ok(Some(notice));
             }
-            // A late answer, whose caller has timed out, is dropped.
-            let _late = self.receive(&mut inbox)?;
+            if self.receive(&mut inbox)?.is_some() {
+                inbox.owed = inbox.owed.saturating_sub(1);
+            }
             if inbox.notices.is_empty() {
                 drop(inbox);
-                if !self.wait(until)? {
+                if !self.wait(self.news.as_fd(), until)? {
                     return Ok(None);
                 }
             }
         }
     }
 
+    /// Readable while a notice waits.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.socket)
+        self.news.as_fd()
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         lock(&self.inbox)
     }
 
-    /// True if a message arrived before `until`.
-    fn wait(&self, until: Instant) -> Result<bool, ClientError> {
+    /// True if the descriptor became readable before `until`.
+    fn wait(&self, fd: BorrowedFd<'_>, until: Instant) -> Result<bool, ClientError> {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(!left.is_zero()),
             Err(error) => Err(lost(&self.path, &error.to_string())),
@@ -184,7 +199,7 @@ impl Lease {
 
     /// Reads one waiting message: returns an answer, stores a notice.
     fn receive(&self, inbox: &mut Inbox) -> Result<Option<Answer>, ClientError> {
-        let Inbox { notices, buffer } = inbox;
+        let Inbox { notices, buffer, .. } = inbox;
         let got = match fds::recv_now(&self.socket, buffer) {
             Ok(got) if got.length == 0 => return Err(lost(&self.path, "the daemon closed the connection")),
             Ok(got) => got,
@@ -206,8 +221,18 @@ impl Lease {
             notices.pop_front();
         }
         notices.push_back(notice);
+        let _ = rustix::io::write(&self.waiting, &1_u64.to_ne_bytes()); // fails only if it is readable anyway
         Ok(None)
     }
+}
+
+/// The descriptors `waiting` and `news` of a lease.
+fn news_of(socket: &OwnedFd) -> io::Result<(OwnedFd, OwnedFd)> {
+    let waiting = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let news = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&news, socket, EventData::new_u64(0), EventFlags::IN)?;
+    epoll::add(&news, &waiting, EventData::new_u64(1), EventFlags::IN)?;
+    Ok((waiting, news))
 }
 
 /// Received descriptors, by kind.
@@ -226,4 +251,75 @@ impl Descriptors {
 
 pub(super) fn lost(path: &Path, why: &str) -> ClientError {
     ClientError::Lease { path: path.to_owned(), why: why.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::net::accept;
+
+    use super::*;
+
+    /// A lease of a daemon that gives its connection to `then` after the welcome.
+    fn leased(then: impl FnOnce(OwnedFd) + Send + 'static) -> Lease {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ecalls.sock");
+        let listener = fds::listen(&path, 1).unwrap();
+        thread::spawn(move || {
+            let client = accept(&listener).unwrap();
+            asked(&client);
+            tell(&client, &FromDaemon::Welcome(7));
+            then(client);
+        });
+        Lease::open(&path, Duration::from_secs(60)).unwrap()
+    }
+
+    fn asked(client: &OwnedFd) {
+        fds::recv(client, &mut [0; MAX_MESSAGE]).unwrap();
+    }
+
+    fn tell(client: &OwnedFd, message: &FromDaemon<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        fds::send(client, &bytes, &[]).unwrap();
+    }
+
+    fn is_readable(lease: &Lease) -> bool {
+        let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&lease.fd(), PollFlags::IN)], Some(&no_time)).unwrap() > 0
+    }
+
+    #[test]
+    fn a_notice_that_comes_before_an_answer_is_seen_by_those_who_wait_for_notices() {
+        let lease = leased(|client| {
+            asked(&client);
+            tell(&client, &FromDaemon::Ended { subscription: 3, why: "over" });
+            tell(&client, &FromDaemon::Refused("no"));
+            asked(&client);
+        });
+        assert!(!is_readable(&lease));
+        assert!(lease.take(&FromClient::TakeSockets, None).unwrap_err().to_string().contains("no"));
+        assert!(is_readable(&lease));
+        let ended = Notice::Ended { subscription: 3, why: "over".to_owned() };
+        assert_eq!(lease.next_notice(Duration::ZERO).unwrap(), Some(ended));
+        assert!(!is_readable(&lease));
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_that_of_the_next_request() {
+        let mut lease = leased(|client| {
+            asked(&client);
+            asked(&client);
+            tell(&client, &FromDaemon::Refused("the first"));
+            tell(&client, &FromDaemon::Refused("the second"));
+            asked(&client);
+        });
+        let take = |lease: &Lease| lease.take(&FromClient::TakeSockets, None).unwrap_err().to_string();
+        let patience = std::mem::take(&mut lease.patience);
+        assert!(take(&lease).contains("did not answer in time"));
+        lease.patience = patience;
+        assert!(take(&lease).contains("the second"));
+    }
 }
