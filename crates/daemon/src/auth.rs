@@ -163,6 +163,12 @@ fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
     }
 }
 
+/// Whether the `status` of a process shows `uid` as its real, effective and saved user: it is neither a set-uid program that
+/// the user started, nor a later process of another user with the same number.
+pub(crate) fn is_only(status: &str, uid: u32) -> bool {
+    Users::parse(status).is_some_and(|users| users.uids.iter().all(|own| *own == uid))
+}
+
 /// The users (real, effective, saved) and the groups that a process runs under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Users {
@@ -240,6 +246,7 @@ mod tests {
     fn a_set_uid_program_does_not_belong_to_the_user_who_started_it() {
         let sudo = STATUS.replace("1000\t1000\t1000\t1000", "1000\t0\t0\t0");
         assert!(!Users::parse(&sudo).unwrap().belong_to(peer(1000)));
+        assert!(is_only(STATUS, 1000) && !is_only(STATUS, 0) && !is_only(&sudo, 1000) && !is_only("", 0));
     }
 
     #[test]

@@ -108,9 +108,9 @@ impl Service {
         ending.journal_in(own.as_ref().map_or(&*directory, OwnFolder::path).to_owned());
         let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start ECalls: {error}"));
         let ecalls = Ecalls::new(config.ecalls.clone(), &directory, ending).map_err(failed)?;
-        let net = Net::new(&directory, config.net.requests(), &ecalls, ending).map_err(failed)?;
-        let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start the thread of memory: {error}"));
         let kept_in = own.as_ref().map_or(&*directory, OwnFolder::path);
+        let net = Net::new(kept_in, config.net.requests(), &ecalls, ending).map_err(failed)?;
+        let failed = |error: std::io::Error| DaemonError::Engine(format!("cannot start the thread of memory: {error}"));
         let memory = Memory::start(&config.memory, kept_in, ending).map_err(failed)?;
         let timeline = Arc::new(Recorder::new(qfabric_linux::clock::now()));
         ecalls.record_in(timeline.clone());

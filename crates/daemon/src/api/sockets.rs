@@ -124,15 +124,16 @@ fn prepared<T>(
 }
 
 /// Gives the sockets in `directory` another mode and group. While a group changes, nobody has rights that only one of the
-/// two settings gives. Connections in force stay.
+/// two settings gives. Connections in force stay. A group that this service may not use changes nothing.
 pub(crate) fn permit(api: &Api, directory: &Path) -> Result<(), DaemonError> {
     let group = api.group.as_deref().map(find_group).transpose()?;
     let group = group.unwrap_or_else(|| rustix::process::getegid().as_raw());
     for path in NAMES.map(|name| directory.join(name)) {
         let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
         let change = || {
-            set(api.mode & fs::metadata(&path)?.permissions().mode())?;
-            std::os::unix::fs::chown(&path, None, Some(group))?;
+            let before = fs::metadata(&path)?.permissions().mode();
+            set(api.mode & before)?;
+            std::os::unix::fs::chown(&path, None, Some(group)).or_else(|error| set(before).and(Err(error)))?;
             set(api.mode)
         };
         // `channels.sock` exists only with channels.

@@ -92,6 +92,11 @@ impl Brokers {
         }
         let refused = match self.links.resize(rate, BitRate::new(most)) {
             Ok(()) => return Ok(most),
+            // A decrease is never refused: streams that drew from an upgrade end with it.
+            Err(RateRefusal::Link { refusal, .. }) if matches!(refusal.bound, LinkBound::Drawn { .. }) => {
+                let lowered = self.links.lower(rate, BitRate::new(most));
+                return lowered.map(|()| most).map_err(|refusal| of_link(&refusal));
+            }
             Err(refusal) => of_link(&refusal),
         };
         match refused {

@@ -19,11 +19,11 @@ use tokio::sync::oneshot;
 
 use super::lease::Lease;
 use super::problems;
-use crate::auth::Peer;
+use crate::auth::{Peer, places_for};
 
 /// Most applications for which one user answers; root is excepted.
 const MOST_PER_USER: usize = 64;
-/// Most applications of this host.
+/// Most applications of this host; users leave an eighth to root.
 const MOST: usize = 1_024;
 /// Most questions of one application without an answer; the contract of a further one is refused.
 const MOST_OPEN: usize = 256;
@@ -104,9 +104,10 @@ impl Consents {
             return Err(problems::not_your_application(application, holder, uid));
         }
         let own = self.answering.values().filter(|answering| answering.owner.uid == uid).count();
-        let is_full = self.answering.len() >= MOST || (uid != 0 && own >= MOST_PER_USER);
+        let most = places_for(uid, MOST);
+        let is_full = self.answering.len() >= most || (uid != 0 && own >= MOST_PER_USER);
         match is_full && taken.is_none() {
-            true => Err(problems::too_many_applications(uid, MOST_PER_USER, MOST)),
+            true => Err(problems::too_many_applications(uid, MOST_PER_USER, most)),
             false => Ok(()),
         }
     }
@@ -264,6 +265,19 @@ mod tests {
             Consents::new(BTreeMap::new(), true).ask(&name("x"), attempt(1), Resources::default(), LATER, NOW),
             Some(Ok(()))
         );
+    }
+
+    #[test]
+    fn all_users_together_leave_places_to_root() {
+        let mut consents = consents();
+        let mut set = |uid: u32, number: usize| {
+            let application = name(&format!("u{uid}.{number}"));
+            consents.set(peer(uid), &application, ConsentPolicy::Accept, None).is_ok()
+        };
+        let users = 1_000..1_000 + (MOST / MOST_PER_USER) as u32;
+        let taken = users.flat_map(|uid| (0..MOST_PER_USER).map(move |number| (uid, number)));
+        assert_eq!(taken.filter(|(uid, number)| set(*uid, *number)).count(), MOST - MOST / 8);
+        assert!(set(0, 0) && !set(2_000, 0));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use super::consents::Consents;
 use super::lease::Lease;
 use super::records::{MOST_PER_USER, Record, Records};
 use super::{Contracts, JointConfig, problems};
-use crate::auth::Peer;
+use crate::auth::{Peer, places_for};
 use crate::channels::Channels;
 use crate::control::Requests;
 use crate::ending::Ending;
@@ -253,6 +253,10 @@ impl Runner {
     fn check(&self, peer: Peer, request: &JointRequest) -> Result<(), NotMade> {
         if self.records.is_full_for(peer.owner.uid) {
             return Err(problems::too_many(peer.owner.uid, MOST_PER_USER).into());
+        }
+        let most = places_for(peer.owner.uid, Coordinator::MAX_CONTRACTS);
+        if self.records.0.len() >= most {
+            return Err(problems::host_full(most).into());
         }
         for part in request.parts().iter().filter(|part| part.host != self.host) {
             if !self.channels.makes_contracts() {

@@ -1,6 +1,7 @@
 //! Executes the requests of the API on the engine: admission, changes, limits and the end of applications.
 
 use qfabric_host::Input;
+use qfabric_linux::ApplyError;
 use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, HostLimits, LimitsPatch, Problem};
 use qfabric_types::channel::Name;
@@ -211,8 +212,9 @@ impl Engine {
         self.apps.by_id.insert(id, app);
         self.plan_observing(now);
         let refused = |thread: &ThreadId| self.core.failures.iter().find(|failure| failure.thread() == *thread);
-        if !threads.is_empty() && threads.iter().all(|thread| refused(thread).is_some()) {
-            let why = self.core.failures[0].problem();
+        let are_all_refused = threads.iter().all(|thread| refused(thread).is_some());
+        let why = threads.first().and_then(refused).filter(|_| are_all_refused).map(ApplyError::problem);
+        if let Some(why) = why {
             self.leave(id, now);
             return Err(why);
         }

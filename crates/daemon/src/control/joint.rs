@@ -69,6 +69,7 @@ impl Engine {
     pub(super) fn hold_share(&mut self, hold: ShareHold, now: Instant) -> Result<Share, ShareShortage> {
         let ShareHold { id, owner, most, least } = hold;
         let empty = || Joint { owner, share: Share::ZERO, kept: None, users: BTreeMap::new() };
+        let is_new = !self.joints.0.contains_key(&id);
         let before = self.joints.0.entry(id.clone()).or_insert_with(empty).share;
         let least = least.max(Share::from_ppm(1));
         let keep = |asked| self.keep_share(&id, asked, now);
@@ -76,7 +77,8 @@ impl Engine {
         granted.map_err(|(largest, bound)| {
             // Free in this turn, so it is not refused.
             let _ = self.keep_share(&id, before, now);
-            if before == Share::ZERO {
+            // A contract without a share has applications, too.
+            if is_new {
                 self.joints.0.remove(&id);
             }
             ShareShortage { free: self.core.host.free(), largest, bound }

@@ -23,6 +23,8 @@ pub(super) struct HeldMemory {
     pub(super) reserve: ReserveId,
     /// What applications use.
     drawn: Bytes,
+    /// The whole promise, in whole pages.
+    whole: Bytes,
 }
 
 impl Memory {
@@ -67,12 +69,17 @@ impl Accounts {
             let (name, pid) = (format!("contract of {}", id.host), std::process::id() as i32);
             let (drawer, owner) = (owner, self.broker.limits().counted_for(owner, &[]));
             let reserve = self.broker.admit(MemoryRequester { owner, name: &name, pid }, bytes)?;
-            self.held.insert(id.clone(), HeldMemory { owner: drawer, reserve, drawn: Bytes::ZERO });
+            let whole = self.broker.whole_pages(bytes);
+            self.held.insert(id.clone(), HeldMemory { owner: drawer, reserve, drawn: Bytes::ZERO, whole });
             return Ok(());
         };
         let (reserve, drawn) = (held.reserve, held.drawn);
         let wanted = self.broker.want(reserve, bytes - drawn);
         self.broker.settle(reserve);
+        let whole = self.broker.whole_pages(bytes);
+        if let Some(held) = self.held.get_mut(id).filter(|_| wanted.is_ok()) {
+            held.whole = whole;
+        }
         // Of the whole promise.
         wanted.map(drop).map_err(|refusal| MemoryRefusal { largest: refusal.largest + drawn, ..refusal })
     }
@@ -154,7 +161,7 @@ impl Accounts {
         let Some(held) = self.held.get_mut(id) else { return };
         held.drawn = held.drawn - *taken;
         let left = self.broker.granted(held.reserve).unwrap_or_default();
-        // Room for it became free under the same lock.
-        let _ = self.broker.want(held.reserve, left + *taken);
+        // No more than the contract has now, which may have lost an upgrade. Room for it became free under the same lock.
+        let _ = self.broker.want(held.reserve, (left + *taken).min(held.whole - held.drawn));
     }
 }

@@ -15,6 +15,7 @@ use qfabric_types::api::{ApplicationScope, Problem};
 use super::pools::{Placed, Reserve};
 use super::{Memory, PromiseTarget, problems};
 use crate::auth::{self, Peer, Target};
+use crate::problem;
 
 /// Most reserves of one connection.
 const MOST: usize = 16;
@@ -67,7 +68,11 @@ impl Session {
                 MemoryAnswer::Reserved { reserve, bytes }
             }
             MemoryRequest::LockText(reserve) => {
-                let (bytes, skipped) = self.held(reserve)?.lock_text(self.member, self.peer.pid)?;
+                self.check_process()?;
+                let locked = self.held(reserve)?.lock_text(self.member, self.peer.pid);
+                // Also afterwards: otherwise the text may be that of a later process with the same number.
+                self.check_process()?;
+                let (bytes, skipped) = locked?;
                 MemoryAnswer::TextLocked { bytes, skipped }
             }
             MemoryRequest::Allocate { reserve, bytes } => {
@@ -85,6 +90,13 @@ impl Session {
             }
         };
         Ok((answer, None))
+    }
+
+    /// The process may have ended, and its number may be another's, or it has executed a set-uid program: other processes
+    /// may have the same connection.
+    fn check_process(&self) -> Result<(), Problem> {
+        let is_same = auth::still_owns(self.peer.owner, self.peer.pid) && !self.target.watch.ended();
+        if is_same { Ok(()) } else { Err(problem::gone(self.peer.pid)) }
     }
 
     fn held(&self, reserve: ReserveId) -> Result<&Reserve, Problem> {

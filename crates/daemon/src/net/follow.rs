@@ -51,6 +51,7 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     let (net, ecalls) = (net.upgrade()?, ecalls.upgrade()?);
     let mut state = net.state();
     if recheck {
+        state.forget_vanished();
         state.open_configured();
     }
     let offers = leases::tick(&mut state, recheck);
@@ -81,10 +82,12 @@ fn followed(state: &State) -> Vec<(String, StreamId, SubscriptionId)> {
 
 fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String, i64)], refused: &mut Refused) {
     let Ok(entry) = state.get(interface) else { return };
-    let Ok(now) = entry.attachment.spec(id) else { return };
-    let wanted = now.following(attributes);
+    let (Ok(spec), Some(holder)) = (entry.attachment.spec(id), entry.holders.get(&id)) else { return };
+    // What was asked for, not what was granted: a partial grant would be asked for again in every look.
+    let now = StreamSpec { size: holder.wanted, terms: holder.terms.clone(), ..spec.clone() };
+    let wanted = entry.attachment.kept(&now.following(attributes));
     let key = (interface.to_owned(), id);
-    if wanted == *now || refused.get(&key) == Some(&wanted) {
+    if wanted == now || refused.get(&key) == Some(&wanted) {
         return;
     }
     match entry.set(id, &wanted) {

@@ -110,6 +110,25 @@ impl Links {
         Ok(())
     }
 
+    /// Lowers a held rate. Streams that draw more than remains end, the largest first.
+    ///
+    /// # Errors
+    /// The rate is not held any more, or the kernel does not end a stream.
+    pub(crate) fn lower(&self, id: HeldRateId, rate: BitRate) -> Result<(), RateRefusal> {
+        let mut state = self.0.state();
+        let (entry, direction) = state.holding(id)?;
+        while direction == Direction::Out && entry.broker.drawn(id) > rate {
+            let broker = &entry.broker;
+            let drawing = entry.holders.keys().copied().filter(|stream| broker.drawn_from(*stream) == Some(id));
+            let Some(largest) = drawing.max_by_key(|stream| broker.promise(*stream)) else { break };
+            entry.end(largest)?;
+        }
+        let broker = entry.book(direction);
+        broker.resize(id, rate).map_err(|refusal| RateRefusal::of(broker, refusal))?;
+        entry.is_freed = true;
+        Ok(())
+    }
+
     /// Frees a held rate, and ends the streams that draw from it. A rate that is not held any more is ignored.
     pub(crate) fn release(&self, id: HeldRateId) {
         let mut state = self.0.state();

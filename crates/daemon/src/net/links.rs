@@ -116,6 +116,25 @@ impl State {
         entry.set_limits(closed(), closed())
     }
 
+    /// Ends the packet scheduling of interfaces that have vanished. A link of the configuration opens again when its
+    /// interface appears.
+    pub(super) fn forget_vanished(&mut self) {
+        let vanished = self.attached.iter().filter(|(_, entry)| !entry.attachment.is_there());
+        for name in vanished.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            let link = self.attached.get(&name).filter(|entry| entry.is_attached_for_link);
+            let request = link.and_then(|entry| entry.opened.clone());
+            if let Err(problem) = self.detach(&name) {
+                tracing::debug!(interface = name, "the vanished interface is not forgotten yet: {problem}");
+                continue;
+            }
+            tracing::warn!(interface = name, "the interface has vanished; its streams have ended");
+            let own = self.in_file.iter().find(|own| own.as_str() == name).cloned();
+            if let Some((own, request)) = own.zip(request) {
+                self.configured.extend(pending([(own, request)].into()));
+            }
+        }
+    }
+
     /// Tries to open the configured links that are not open yet. An interface may appear later.
     pub(super) fn open_configured(&mut self) {
         for (name, mut pending) in std::mem::take(&mut self.configured) {

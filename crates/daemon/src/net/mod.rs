@@ -267,8 +267,11 @@ impl State {
     }
 
     fn detach(&mut self, interface: &str) -> Result<(), Problem> {
-        let entry = self.attached.remove(interface).ok_or_else(|| problems::not_attached(interface))?;
-        entry.attachment.detach(&mut self.book).map_err(|error| error.problem())
+        let entry = self.attached.get_mut(interface).ok_or_else(|| problems::not_attached(interface))?;
+        // After an error the interface stays, and the next request or the end of the service tries again.
+        entry.attachment.give_back(&mut self.book).map_err(|error| error.problem())?;
+        self.attached.remove(interface);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::net::{HeldRateId, StreamId};
 
 use super::interface::Interface;
-use crate::auth::Peer;
+use crate::auth::{self, Peer};
 use crate::problem;
 
 /// CAP_NET_ADMIN's bit (include/uapi/linux/capability.h).
@@ -17,19 +17,28 @@ pub(super) fn check_permission(peer: Peer) -> Result<(), Problem> {
         return Ok(());
     }
     let message = format!("user {} may not change how interfaces send packets", peer.owner.uid);
-    Err(problem::new("net_not_permitted", message, "use root or a process with CAP_NET_ADMIN"))
+    Err(problem::new("net_not_permitted", message, "use root or a process with CAP_NET_ADMIN in its ambient set"))
 }
 
-/// Every user has all capabilities in a user namespace of its own, so only those in the daemon's namespace count.
+/// Every user has all capabilities in a user namespace of its own, so only those in the daemon's namespace count. Those of
+/// a set-uid program, or of a program with file capabilities, that the user's process became do not: other processes may
+/// have the same connection. The kernel clears the ambient set when a process executes such a program.
 fn has_net_admin(peer: Peer) -> bool {
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
-    let (theirs, own) = (namespace(&peer.pid.to_string()), namespace("self"));
+    // Before the namespace: a process may enter another one at any time, but does not come back.
     let status = std::fs::read_to_string(format!("/proc/{}/status", peer.pid)).unwrap_or_default();
-    theirs.is_some() && theirs == own && effective(&status) & CAP_NET_ADMIN != 0
+    let (theirs, own) = (namespace(&peer.pid.to_string()), namespace("self"));
+    let is_in_same = theirs.is_some() && theirs == own;
+    is_in_same && auth::is_only(&status, peer.owner.uid) && ambient(&status) & CAP_NET_ADMIN != 0
 }
 
-fn effective(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+/// The effective capabilities that are also ambient.
+fn ambient(status: &str) -> u64 {
+    set(status, "CapEff:") & set(status, "CapAmb:")
+}
+
+fn set(status: &str, key: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0)
 }
 
@@ -119,8 +128,9 @@ mod tests {
 
     #[test]
     fn root_and_cap_net_admin_may_change_interfaces() {
-        assert_eq!(effective("Name:\tx\nCapEff:\t0000000000001000\n"), CAP_NET_ADMIN);
-        assert_eq!(effective(""), 0);
+        let status = |ambient: u64| format!("Name:\tx\nCapEff:\t0000000000003000\nCapAmb:\t{ambient:016x}\n");
+        assert_eq!(ambient(&status(CAP_NET_ADMIN)), CAP_NET_ADMIN);
+        assert_eq!((ambient(&status(0)), ambient("")), (0, 0), "a program with file capabilities has none");
         let peer = |uid| Peer { pid: i32::MAX, owner: Owner { uid, gid: 1 } };
         assert!(check_permission(peer(0)).is_ok());
         let refusal = check_permission(peer(1000)).unwrap_err();
@@ -133,7 +143,7 @@ mod tests {
             std::thread::yield_now();
         }
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        assert!(effective(&status) & CAP_NET_ADMIN != 0, "the process has the capability in its own namespace");
+        assert!(set(&status, "CapEff:") & CAP_NET_ADMIN != 0, "the process has the capability in its own namespace");
         assert!(check_permission(Peer { pid, owner: Owner { uid: 1000, gid: 1 } }).is_err());
         inside.kill().unwrap();
         inside.wait().unwrap();

@@ -18,6 +18,7 @@ use qfabric_types::ThreadId;
 use super::{JournalError, Restored, io_error, users};
 use crate::files;
 use crate::memory_groups;
+use crate::net;
 use crate::power;
 use crate::threads;
 
@@ -95,11 +96,19 @@ pub fn restore_stale(run: &Path) -> Result<Vec<Replayed>, JournalError> {
     let of = |folder: PathBuf| {
         let groups = memory_groups::restore(&folder);
         let knobs = power::restore(&folder);
+        let networks = net::restore(&folder);
         let restored = super::restore(&folder).map(|mut restored| {
             restored.settings += groups.settings;
             restored.failed.extend(groups.failed);
             match knobs {
                 Ok(knobs) => restored.add(knobs),
+                Err(error) => restored.failed.push(error.to_string()),
+            }
+            match networks {
+                Ok(networks) => {
+                    restored.settings += networks.interfaces;
+                    restored.failed.extend(networks.failed);
+                }
                 Err(error) => restored.failed.push(error.to_string()),
             }
             restored

@@ -133,10 +133,11 @@ impl MemoryGroups {
     /// Moves the processes of a group back to their former group, and removes the group.
     pub fn release(&mut self, reserve: u64) -> Result<(), GroupError> {
         let Some(group) = self.record.groups.get(&reserve) else { return Ok(()) };
-        group.put_back(&self.root, self.folders)?;
-        self.record.groups.remove(&reserve);
+        let done = group.put_back(&self.root, self.folders);
         self.promises.remove(&reserve);
         self.raise_ancestors()?;
+        done?;
+        self.record.groups.remove(&reserve);
         match self.record.groups.is_empty() {
             true => self.record.put_back(self.folders).map(drop),
             false => self.record.write(),

@@ -7,14 +7,20 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
-use qfabric_types::ThreadId;
+use qfabric_types::{Bytes, ThreadId};
 use serde::{Deserialize, Serialize};
 
-use super::{CONTROLLERS, Folders, GroupError, KERNEL, PROCESSES, write};
+use super::{CONTROLLERS, Folders, GroupError, KERNEL, PROCESSES, PROTECTION, write};
 use crate::{files, journal, release, threads};
 
 const FILE: &str = "memory.json";
+const FREEZE: &str = "cgroup.freeze";
+/// Number of times that the processes of a group are moved before it counts as one that cannot be removed.
+const ROUNDS: u32 = 20;
+/// After these rounds the group is frozen, so that no fork escapes. A program that rarely forks is not frozen.
+const PLAIN_ROUNDS: u32 = 2;
 
 /// The changes of a running service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +52,26 @@ pub(super) struct Group {
 impl Group {
     /// Moves all processes to the former group, or to the root if that is gone, and removes the group.
     pub(super) fn put_back(&self, root: &Path, folders: Folders) -> Result<(), GroupError> {
+        // The promise ends now, even if a process stays.
+        let _ = write(&self.path.join(PROTECTION), Bytes::ZERO);
+        let mut removed = Ok(());
+        for round in 0..ROUNDS {
+            if round == PLAIN_ROUNDS {
+                // Processes that are moved out go on.
+                let _ = write(&self.path.join(FREEZE), "1");
+            }
+            self.move_processes(root);
+            removed = remove(&self.path, folders);
+            if removed.is_ok() {
+                return removed;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = write(&self.path.join(FREEZE), "0");
+        removed
+    }
+
+    fn move_processes(&self, root: &Path) {
         let processes = files::text(self.path.join(PROCESSES)).unwrap_or_default();
         for pid in processes.split_whitespace().filter_map(|word| word.parse::<i32>().ok()) {
             // A process may end at any time, and a former group may vanish.
@@ -53,7 +79,6 @@ impl Group {
                 let _ = write(&root.join(PROCESSES), pid);
             }
         }
-        remove(&self.path, folders)
     }
 }
 
@@ -91,12 +116,19 @@ impl Record {
     /// Puts everything back and removes the file. Returns the number of groups and values.
     pub(super) fn put_back(&mut self, folders: Folders) -> Result<usize, GroupError> {
         let mut done = 0;
-        while let Some((reserve, group)) = self.groups.pop_first() {
-            if let Err(error) = group.put_back(&self.root, folders) {
-                self.groups.insert(reserve, group);
-                return Err(error);
+        // A group that cannot be put back keeps no other one from it.
+        let mut failed = None;
+        for (reserve, group) in std::mem::take(&mut self.groups) {
+            match group.put_back(&self.root, folders) {
+                Ok(()) => done += 1,
+                Err(error) => {
+                    self.groups.insert(reserve, group);
+                    failed.get_or_insert(error);
+                }
             }
-            done += 1;
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         // The base has its own value, which vanishes with it.
         remove(&self.base, folders)?;

@@ -45,8 +45,12 @@ impl Tree {
     }
 
     fn groups(&self) -> MemoryGroups {
+        self.groups_in(EMULATED)
+    }
+
+    fn groups_in(&self, folders: Folders) -> MemoryGroups {
         let mounts = Mounts { v2: Some(self.root()), v1: Vec::new() };
-        let mut groups = MemoryGroups::in_tree(mounts, self.root(), self.base(), self.top.path(), EMULATED);
+        let mut groups = MemoryGroups::in_tree(mounts, self.root(), self.base(), self.top.path(), folders);
         groups.prepare().unwrap();
         groups
     }
@@ -107,6 +111,23 @@ fn after_a_crash_the_record_puts_everything_back() {
     assert_eq!(restored, MemoryRestored { settings: 2, failed: Vec::new() });
     assert_eq!((tree.read("slice/memory.min"), tree.base().exists()), (MIB.to_string(), false));
     assert_eq!(restore_with(tree.top.path(), EMULATED), MemoryRestored::default());
+}
+
+#[test]
+fn a_group_that_stays_keeps_its_promise_no_longer_and_no_other_group() {
+    let stays = |at: &Path| match at.ends_with("reserve-1") {
+        true => Err(io::ErrorKind::ResourceBusy.into()),
+        false => remove(at),
+    };
+    let folders = Folders { make, remove: stays };
+    let tree = Tree::new();
+    let mut groups = tree.groups_in(folders);
+    protect(&mut groups, &tree, 1, 64 * MIB);
+    protect(&mut groups, &tree, 2, 16 * MIB);
+    assert!(groups.record.put_back(folders).is_err());
+    assert_eq!(tree.read("slice/qfabric/reserve-1/memory.min"), "0");
+    assert_eq!(tree.read("slice/qfabric/reserve-2/memory.min"), "gone");
+    assert_eq!(groups.record.groups.keys().copied().collect::<Vec<_>>(), [1]);
 }
 
 #[test]

@@ -66,12 +66,17 @@ fn own_process() -> (i32, Option<u64>) {
 impl Book {
     /// Begins the record in a run folder. Changes of an earlier service must be put back first ([`restore`]).
     pub fn open(directory: &Path) -> Book {
-        Book { path: directory.join(FILE), entries: Vec::new() }
+        let path = directory.join(FILE);
+        // What could not be put back stays recorded for the next attempt.
+        let left = read(&path).ok().flatten();
+        let left = left.filter(|left| left.boot == release::boot_id() && left.namespace == namespace());
+        Book { path, entries: left.map_or_else(Vec::new, |left| left.entries) }
     }
 
     /// Records the discipline of an interface before it is replaced.
     pub(super) fn record(&mut self, interface: &str, ifindex: u32, former: &Former) -> Result<(), NetError> {
         let entry = Entry { interface: interface.to_owned(), ifindex, former: former.clone() };
+        self.entries.retain(|old| old.ifindex != ifindex);
         self.entries.push(entry);
         self.write().inspect_err(|_| {
             self.entries.pop();
@@ -81,7 +86,16 @@ impl Book {
     /// Removes an interface from the record after it was put back.
     pub(super) fn forget(&mut self, ifindex: u32) -> Result<(), NetError> {
         self.entries.retain(|entry| entry.ifindex != ifindex);
-        self.write()
+        if !self.entries.is_empty() {
+            return self.write();
+        }
+        // An empty file would keep the folder.
+        match fs::remove_file(&self.path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(NetError::Journal { path: self.path.clone(), source })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Replaces the file atomically.

@@ -102,10 +102,12 @@ pub enum NetError {
 }
 
 impl NetError {
-    pub(super) fn no_marker(source: io::Error) -> NetError {
+    pub(super) fn no_marker(ifindex: u32, source: io::Error) -> NetError {
+        let what = "setting the code points of packets";
         match source.kind() {
-            io::ErrorKind::PermissionDenied => NetError::NotPermitted { what: "setting the code points of packets" },
-            _ => NetError::NoMarker { source },
+            io::ErrorKind::PermissionDenied => NetError::NotPermitted { what },
+            io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => NetError::NoMarker { source },
+            _ => NetError::Kernel { interface: format!("interface {ifindex}"), what, source },
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;
 
 /// Disciplines whose whole state is in their options.
-const CLASSLESS: [&str; 15] = [
+const CLASSLESS: [&str; 14] = [
     "pfifo",
     "bfifo",
     "pfifo_fast",
@@ -36,7 +36,6 @@ const CLASSLESS: [&str; 15] = [
     "cake",
     "sfq",
     "tbf",
-    "red",
     "etf",
 ];
 
@@ -85,11 +84,14 @@ pub(super) fn root(ifindex: u32) -> io::Result<Root> {
     let root = all.iter().find(|found| found.object.ifindex == ifindex && found.object.parent == ROOT);
     let Some(root) = root else { return Ok(Root::Former(Former::Default { kind: "none".to_owned() })) };
     let (kind, handle) = (root.name(TCA_KIND).unwrap_or_default(), root.object.handle);
+    // The kernel's own child of a tbf has no handle.
+    let is_child = |object: &Object| object.handle != 0 && object.parent != ROOT && object.parent >> 16 == handle >> 16;
+    let has_child = all.iter().any(|found| found.object.ifindex == ifindex && is_child(&found.object));
     Ok(match handle {
         HANDLE => Root::Own { kind },
         _ if kind.starts_with(DWCS_KIND) => Root::Own { kind },
         0 => Root::Former(Former::Default { kind }),
-        _ if !CLASSLESS.contains(&kind.as_str()) => Root::Classful { kind },
+        _ if has_child || !CLASSLESS.contains(&kind.as_str()) => Root::Classful { kind },
         _ => {
             let options = root.attribute(TCA_OPTIONS).unwrap_or_default().to_vec();
             Root::Former(Former::Configured { kind, handle, options })

@@ -30,7 +30,8 @@ impl Marker {
         let object = OpenObject::open("the marker of packets", objects::PACKET_DSCP)?.load()?;
         let selectors = Selectors::of(&object)?;
         let points = mapped(&object, ".data.points", size_of::<u64>() * QF_NET_STREAMS as usize)?;
-        let link = object.entry("qf_dscp")?.attach_packets(ifindex, SkbSide::Egress).map_err(NetError::no_marker)?;
+        let attached = object.entry("qf_dscp")?.attach_packets(ifindex, SkbSide::Egress);
+        let link = attached.map_err(|error| NetError::no_marker(ifindex, error))?;
         Ok(Marker { selectors, points, known: BTreeMap::new(), _link: link, _object: object })
     }
 

@@ -170,7 +170,7 @@ impl Attachment {
         book.record(interface, ifindex, &former)?;
         let (interface, streams) = (interface.to_owned(), BTreeMap::new());
         let (marker, is_attached) = (None, true);
-        let attachment =
+        let mut attachment =
             Attachment { interface, ifindex, former, link, instead, carrier, streams, marker, is_attached };
         let put = match &attachment.carrier {
             Carrier::Dwcs(dwcs) => dwcs.put(ifindex, &kind).map_err(|error| attachment.failed("attaching", error)),
@@ -179,8 +179,10 @@ impl Attachment {
         match put {
             Ok(()) => Ok(attachment),
             Err(refusal) => {
-                drop(attachment);
-                book.forget(ifindex)?;
+                // What cannot be put back stays in the record.
+                if attachment.put_back().is_ok() {
+                    book.forget(ifindex)?;
+                }
                 Err(refusal)
             }
         }
@@ -382,8 +384,22 @@ impl Attachment {
 
     /// Puts the former discipline back.
     pub fn detach(mut self, book: &mut Book) -> Result<(), NetError> {
+        self.give_back(book)
+    }
+
+    /// Like [`Attachment::detach`]; after an error the caller may try again.
+    pub fn give_back(&mut self, book: &mut Book) -> Result<(), NetError> {
         self.put_back().map_err(|error| self.failed("putting the former discipline back", error))?;
         book.forget(self.ifindex)
+    }
+
+    /// Whether the interface still exists in this network namespace, under whatever name.
+    pub fn is_there(&self) -> bool {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let name = socket.and_then(|socket| netdevice::index_to_name(socket, self.ifindex));
+        // Another error says nothing about the interface.
+        !matches!(name, Err(rustix::io::Errno::NODEV))
     }
 
     fn put_back(&mut self) -> io::Result<()> {
