@@ -56,6 +56,8 @@ impl Ecalls {
         let (id, service) = registry.service(name)?;
         let owner = callable(name, service.owner, peer)?;
         let data = raise::data(&service.format, data)?;
+        // A request that the API aborts never takes its call off the list.
+        registry.calls.retain(|_, call| !call.answer.is_closed());
         if registry.calls.len() >= WAITING {
             return Err(problems::limit("too many calls wait for answers", WAITING, "nothing: call again later"));
         }

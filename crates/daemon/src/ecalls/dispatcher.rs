@@ -181,11 +181,19 @@ impl Turning {
             (subscription, run_ns)
         };
         let readings: Vec<_> = all.into_iter().map(reading).collect();
-        let suspended = self.ecalls.registry().accounts.judge_all(now, &readings);
-        for suspension in suspended {
-            let of_user = readings.iter().filter(|(one, _)| one.terms.owner.uid == suspension.uid);
-            for (subscription, _) in of_user.filter(|(one, _)| one.is_active() && one.has_kernel_part()) {
+        let mut registry = self.ecalls.registry();
+        registry.charge_hooks(now);
+        let suspended = registry.accounts.judge_all(now, &readings);
+        let groups: Vec<_> = suspended.iter().map(|suspension| registry.take_hooks_of(suspension.uid)).collect();
+        drop(registry);
+        for (suspension, (hooks, members)) in suspended.iter().zip(groups) {
+            let of_user = readings.iter().map(|(one, _)| one).filter(|one| one.terms.owner.uid == suspension.uid);
+            let in_kernel = of_user.filter(|one| one.has_kernel_part()).chain(&members);
+            for subscription in in_kernel.filter(|one| one.is_active()) {
                 self.take_out(subscription, &suspension.why());
+            }
+            if !hooks.is_empty() {
+                drop_aside(hooks);
             }
         }
     }

@@ -342,7 +342,7 @@ impl Ecalls {
         let tail = self.registry().number();
         let step = KernelStep::Tail { ring: &side.ring, id: tail, user: draft.bounded_user() };
         let installed = install(side, draft, &[step], None)?;
-        Ok(Some(GroupHook { installed: installed.into(), options: options.clone(), only_pid, tail }))
+        Ok(Some(GroupHook { installed: installed.into(), options: options.clone(), only_pid, tail, charged: 0 }))
     }
 
     fn kernel_side(&self, service: &str) -> Result<&KernelSide, Problem> {
@@ -363,6 +363,15 @@ impl Ecalls {
         }
         let service = registry.services.get_mut(&subscription.terms.service);
         let service = service.ok_or_else(|| problems::no_such_service(&subscription.terms.service_name))?;
+        if let Some(key) = subscription.terms.group.as_ref().filter(|_| service.origin == Origin::Kernel) {
+            // The other members may have ended since `hook_of_group`, and the hook of the group with them.
+            let has_hook = hook.is_some() || service.groups.get(key).is_some_and(|group| group.hook.is_some());
+            if !has_hook {
+                let message =
+                    format!("the other members of group {} have just ended, and its hook with them", key.name);
+                return Err(problems::chain(message, "subscribe again"));
+            }
+        }
         service.subscriptions.push(subscription.clone());
         let tail = hook.as_ref().map(|hook| hook.tail);
         if let Some(key) = &subscription.terms.group {

@@ -56,6 +56,7 @@ impl Ecalls {
             attributes: Vec::new(),
             sockets: None,
             opens_sockets: false,
+            module_place: None,
         };
         registry.leases.insert(id, lease);
         drop(registry);
@@ -179,11 +180,11 @@ impl Ecalls {
             give_module(socket, &module);
             return Ok(());
         }
-        self.begin_module(id)?;
+        let place = self.begin_module(id)?;
         let (own, to) = (self.clone(), socket.clone());
         let open = move || {
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
-            let opened = contain(|| own.open_module(id));
+            let opened = contain(|| own.open_module(id, &place));
             let opened = opened.unwrap_or_else(|why| Err(problem::internal(format!("the service panicked: {why}"))));
             own.registry().leases.get_mut(&id).into_iter().for_each(|lease| lease.opens_sockets = false);
             match opened {
@@ -198,30 +199,32 @@ impl Ecalls {
         })
     }
 
-    fn open_module(&self, id: LeaseId) -> Result<Arc<SocketModule>, Problem> {
+    fn open_module(&self, id: LeaseId, place: &Arc<()>) -> Result<Arc<SocketModule>, Problem> {
         let side = self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
         let module = Arc::new(SocketModule::open(&side.kernel).map_err(|error| error.problem())?);
         let mut registry = self.registry();
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
-        lease.sockets = Some(module.clone());
+        (lease.sockets, lease.module_place) = (Some(module.clone()), Some(place.clone()));
         drop(registry);
         Ok(module)
     }
 
     /// Reserves a module for the connection. Each module has programs that run whenever a socket of the host becomes
-    /// ready, so all modules together are limited.
-    fn begin_module(&self, id: LeaseId) -> Result<(), Problem> {
+    /// ready, so all modules together are limited. The place is free when the module is gone, not when the connection
+    /// is: otherwise a client that connects, asks and leaves would start any number of threads and programs.
+    fn begin_module(&self, id: LeaseId) -> Result<Arc<()>, Problem> {
         let mut registry = self.registry();
+        registry.modules.retain(|(_, place)| place.strong_count() > 0);
         let uid = registry.leases.get(&id).ok_or_else(|| problems::no_such_lease(id))?.peer.owner.uid;
-        let has_module = |lease: &&Lease| lease.sockets.is_some() || lease.opens_sockets;
-        let all = registry.leases.values().filter(has_module).count();
-        let own = registry.leases.values().filter(has_module).filter(|lease| lease.peer.owner.uid == uid).count();
-        check_modules(uid, own, all)?;
+        let own = registry.modules.iter().filter(|(of, _)| *of == uid).count();
+        check_modules(uid, own, registry.modules.len())?;
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
-        match std::mem::replace(&mut lease.opens_sockets, true) {
-            true => Err(problems::chain("the pages of ready sockets are being opened", "wait for the first answer")),
-            false => Ok(()),
+        if std::mem::replace(&mut lease.opens_sockets, true) {
+            return Err(problems::chain("the pages of ready sockets are being opened", "wait for the first answer"));
         }
+        let place = Arc::new(());
+        registry.modules.push((uid, Arc::downgrade(&place)));
+        Ok(place)
     }
 
     fn bind(&self, socket: &Foreign, id: LeaseId, slot: u32, descriptors: &[OwnedFd]) -> Result<(), Problem> {

@@ -63,9 +63,9 @@ use std::sync::{Arc, OnceLock};
 use qfabric_linux::clock;
 use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
 use qfabric_sync::{Guard, Lock, rank};
-use qfabric_types::Share;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
+use qfabric_types::{Nanos, Share};
 
 use crate::auth::Peer;
 use crate::channels::Outlet;
@@ -242,9 +242,14 @@ impl Ecalls {
     /// force.
     pub(crate) fn configure(&self, new: &EcallsConfig) -> EcallsConfig {
         let config = self.config().reloaded(new);
-        self.registry().accounts.set_most(config.max_cpu_per_user);
-        self.pool.set_share(paused_at(config.max_cpu_per_user));
         self.config.with(|running| *running = Arc::new(config.clone()));
+        let mut registry = self.registry();
+        registry.accounts.set_most(config.max_cpu_per_user);
+        for service in registry.services.values_mut() {
+            (service.max_instructions, _) = config.instructions_at(&service.name, service.origin);
+        }
+        drop(registry);
+        self.pool.set_share(paused_at(config.max_cpu_per_user));
         config
     }
 
@@ -345,6 +350,8 @@ impl Ecalls {
         let installed = subscription.take_out("it has ended");
         // The next subscription of the user does not begin with a new second.
         let took = subscription.tally.not_charged(subscription.tally.run_ns.load(Ordering::Relaxed));
+        let of_hook = hook.as_ref().map_or(0, |hook| hook.installed.counters().run_ns.saturating_sub(hook.charged));
+        let took = took + Nanos::new(of_hook);
         self.registry().accounts.charge(subscription.terms.owner.uid, took, clock::now());
         Some(Remains { _installed: installed, _hook: hook, subscription, unused })
     }

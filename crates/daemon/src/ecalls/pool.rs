@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use qfabric_linux::clock;
@@ -31,6 +31,8 @@ use crate::ending::Ending;
 const IDLE: Duration = Duration::from_secs(5);
 /// The share of this time may be taken at once.
 const BURST: Nanos = Nanos::from_millis(100);
+/// Bytes of the events of one user that may wait for threads (root excepted).
+const WAITING_BYTES: usize = 16 << 20;
 /// A pause is interrupted after this time, to see whether the service ends.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -48,6 +50,28 @@ struct Job {
     stage: usize,
     data: Box<[u8]>,
     stamp: Stamp,
+    _room: Room,
+}
+
+/// The bytes of a waiting event, counted for its user until this is dropped.
+#[derive(Debug)]
+struct Room {
+    of: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Room {
+    /// `None`: more than `most` bytes would wait.
+    fn take(of: &Arc<AtomicUsize>, bytes: usize, most: usize) -> Option<Room> {
+        let room = Room { of: of.clone(), bytes };
+        (of.fetch_add(bytes, Ordering::Relaxed) + bytes <= most).then_some(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Backlog {
@@ -76,6 +100,8 @@ struct User {
     crew: Crew<Arc<Subscription>>,
     /// `None`: root, without a limit.
     allowance: Option<Lock<Allowance, { rank::ALLOWANCE }>>,
+    /// Bytes of the events that wait for the threads.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Pool {
@@ -117,7 +143,7 @@ impl Pool {
         let mut users = lock(&self.0.users);
         let new = || {
             let allowance = (uid != 0).then(|| Lock::new(Allowance::new(self.share())));
-            Arc::new(User { crew: Crew::new(self.0.most, self.0.subscriptions), allowance })
+            Arc::new(User { crew: Crew::new(self.0.most, self.0.subscriptions), allowance, waiting: Arc::default() })
         };
         let user = users.entry(uid).or_insert_with(new).clone();
         // Users without threads and work are removed, so that there are at most as many as subscriptions, plus this one.
@@ -130,13 +156,16 @@ impl Pool {
     /// Queues an event for a thread, which continues the chain at `stage`.
     pub(super) fn submit(&self, to: &Arc<Subscription>, stage: usize, data: &[u8], stamp: Stamp) {
         let deadline = to.deadline(stage, stamp);
+        let user = self.user(to.terms.owner.uid);
+        let most = if to.terms.owner.uid == 0 { usize::MAX } else { WAITING_BYTES };
+        let room = Room::take(&user.waiting, data.len() + size_of::<Job>(), most);
         let mut backlog = lock(&to.backlog);
-        if backlog.events.push(deadline, Job { stage, data: data.into(), stamp }).is_err() {
+        let job = room.map(|_room| Job { stage, data: data.into(), stamp, _room });
+        if job.is_none_or(|job| backlog.events.push(deadline, job).is_err()) {
             count(&to.tally.dropped_queue);
         }
         let was_active = std::mem::replace(&mut backlog.active, true);
         drop(backlog);
-        let user = self.user(to.terms.owner.uid);
         match was_active {
             false => self.make_ready(&user, to),
             true if user.crew.is_abandoned() => self.start(user),
@@ -191,7 +220,7 @@ impl Pool {
     /// turn.
     fn serve(&self, user: &Arc<User>, subscription: &Arc<Subscription>) {
         let job = lock(&subscription.backlog).events.take(clock::now(), |_| count(&subscription.tally.late));
-        if let Some(Job { stage, data, stamp }) = job {
+        if let Some(Job { stage, data, stamp, _room }) = job {
             let began = thread_time();
             subscription.carry(stage, &data, stamp, None);
             let took = Nanos::new(thread_time().saturating_sub(began));

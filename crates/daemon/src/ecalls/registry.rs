@@ -1,13 +1,13 @@
 //! The registry of services, subscriptions, connections and named handlers: values and look-ups without I/O.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use qfabric_linux::ecalls::{Installed, SocketModule, Unsupported};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{HandlerInfo, LeaseId, OptionInfo, Origin, ServiceId, ServiceInfo, SubscriptionId};
 use qfabric_types::format::Format;
-use qfabric_types::{Instant, Owner};
+use qfabric_types::{Instant, Nanos, Owner};
 use tokio::sync::oneshot;
 
 use super::compiled::Compiled;
@@ -36,6 +36,8 @@ pub(crate) struct Registry {
     pub tails: HashMap<u64, Tail>,
     /// Calls that wait for their answers.
     pub calls: HashMap<u64, Call>,
+    /// The user of each page of ready sockets that exists or is being opened, also for connections that have ended.
+    pub modules: Vec<(u32, Weak<()>)>,
     /// The CPU time of users' handlers.
     pub accounts: Accounts,
     last: u64,
@@ -94,6 +96,8 @@ pub(crate) struct GroupHook {
     pub options: BTreeMap<String, String>,
     pub only_pid: Option<i32>,
     pub tail: u64,
+    /// The part of its run time, in ns, that the user's account was charged with.
+    pub charged: u64,
 }
 
 /// The receiver of a record from the kernel's ring.
@@ -113,6 +117,8 @@ pub(crate) struct Lease {
     pub sockets: Option<Arc<SocketModule>>,
     /// Whether a thread opens [`Lease::sockets`].
     pub opens_sockets: bool,
+    /// The place of [`Lease::sockets`] in [`Registry::modules`]. Dropped after them.
+    pub module_place: Option<Arc<()>>,
 }
 
 pub(crate) struct Handler {
@@ -184,6 +190,33 @@ impl Registry {
             self.tails.remove(&hook.tail);
         }
         Some((removed, hook))
+    }
+
+    /// Charges the CPU time that the hooks of users' groups took since the last charge.
+    pub(super) fn charge_hooks(&mut self, now: Instant) {
+        let Registry { services, accounts, .. } = self;
+        for (key, group) in services.values_mut().flat_map(|service| service.groups.iter_mut()) {
+            if let Some(hook) = &mut group.hook {
+                let run_ns = hook.installed.counters().run_ns;
+                let took = run_ns.saturating_sub(std::mem::replace(&mut hook.charged, run_ns));
+                accounts.charge(key.uid, Nanos::new(took), now);
+            }
+        }
+    }
+
+    /// Removes the hooks of a user's groups. Returns them, to be dropped without the lock, and the groups' members.
+    pub(super) fn take_hooks_of(&mut self, uid: u32) -> (Vec<GroupHook>, Vec<Arc<Subscription>>) {
+        let (mut hooks, mut members) = (Vec::new(), Vec::new());
+        for service in self.services.values_mut() {
+            for (key, group) in service.groups.iter_mut().filter(|(key, _)| key.uid == uid) {
+                let Some(hook) = group.hook.take() else { continue };
+                self.tails.remove(&hook.tail);
+                hooks.push(hook);
+                let is_member = |one: &&Arc<Subscription>| one.terms.group.as_ref() == Some(key);
+                members.extend(service.subscriptions.iter().filter(is_member).cloned());
+            }
+        }
+        (hooks, members)
     }
 
     /// Removes a service whose events are those of a channel, if it has no subscription.
@@ -276,12 +309,9 @@ impl Registry {
             self.subscriptions.values().filter(|s| of(s)).map(|s| s.terms.memory_bytes).sum()
         };
         let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.terms.owner.uid == owner.uid) + bytes);
-        if all > config.max_memory {
-            return Err(problems::limit(
-                &format!("{all} bytes of shared memory in total"),
-                config.max_memory,
-                "ecalls.max_memory",
-            ));
+        let most = places_for(owner.uid, usize::try_from(config.max_memory).unwrap_or(usize::MAX)) as u64;
+        if all > most {
+            return Err(problems::limit(&format!("{all} bytes of shared memory in total"), most, "ecalls.max_memory"));
         }
         if owner.uid != 0 && own > config.max_memory_per_user {
             let what = format!("{own} bytes of shared memory for user {}", owner.uid);

@@ -159,6 +159,9 @@ pub(crate) struct Tally {
     pub dropped_signals: AtomicU64,
     pub dropped_channel: AtomicU64,
     pub late: AtomicU64,
+    /// Counters of the kernel's part after its removal.
+    dropped_ring: AtomicU64,
+    contended: AtomicU64,
 }
 
 /// Adds one to a counter.
@@ -344,7 +347,7 @@ impl Subscription {
         *lock(&self.state) = State::TakenOut { why: why.to_owned() };
         let installed = lock(&self.installed).take();
         if let Some(installed) = &installed {
-            self.tally.absorb(installed, self.runs_in_kernel());
+            self.tally.absorb(installed, self.runs_in_kernel(), self.chain.stages.is_empty());
         }
         installed
     }
@@ -464,20 +467,24 @@ impl Tally {
             dropped_queue: of(&self.dropped_queue),
             dropped_signals: of(&self.dropped_signals),
             late: of(&self.late),
+            dropped_ring: of(&self.dropped_ring),
+            contended: of(&self.contended),
             run_ns: of(&self.run_ns),
             calls: of(&self.calls),
-            ..SubscriptionCounters::default()
         }
     }
 
-    /// Adds the kernel's counters before its part is removed.
-    fn absorb(&self, installed: &Installed, has_handlers: bool) {
+    /// Adds the kernel's counters before its part is removed. `ends_there`: the chain has no step in the daemon.
+    fn absorb(&self, installed: &Installed, has_handlers: bool, ends_there: bool) {
         let kernel = installed.counters();
         for (counter, value) in [
             (&self.events, kernel.events),
             (&self.blocked, kernel.blocked),
             (&self.faults, kernel.faults),
             (&self.dropped_memory, kernel.dropped_memory),
+            (&self.passed, if ends_there { kernel.passed } else { 0 }),
+            (&self.dropped_ring, kernel.dropped_ring),
+            (&self.contended, kernel.contended),
             (&self.run_ns, kernel.run_ns),
             (&self.calls, if has_handlers { kernel.passed + kernel.blocked } else { 0 }),
         ] {
