@@ -1,8 +1,11 @@
 //! Regression tests for defects that the fuzzer found (`make fuzz`).
 
 use qfabric_channel::testing::{Memory, Settings, World};
-use qfabric_channel::{EventType, Lane, Limits, PROTOCOL, SinkId, SinkSpec, SourceSpec, Spec, Submission};
+use qfabric_channel::{
+    EventType, Lane, Limits, PROTOCOL, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission,
+};
 use qfabric_ecode::parse_formats;
+use qfabric_types::Nanos;
 use qfabric_types::channel::{ChannelId, Name};
 
 fn channel() -> ChannelId {
@@ -43,6 +46,8 @@ fn an_event_as_the_first_word_of_a_new_start_leaves_no_seat_of_the_old_one() {
     let later = world.node(&hosts[1]).incarnation().0 + 1;
     arrive(&mut world, &hosts, &[begin(1, later), vec![0; 24]].concat());
     world.node(&hosts[0]).assert_sound();
+    let gone = qfabric_channel::Notice::HostVanished(hosts[1].clone());
+    assert_eq!(world.notices(&hosts[0]).iter().filter(|notice| **notice == gone).count(), 1, "its old start has ended");
     let source = world.with(&hosts[0], |node, now| node.source_subscribe(&channel(), SourceSpec::default(), now));
     let event = Submission { payload: &[0; 4], ..Submission::default() };
     let sent = world.with(&hosts[0], |node, now| node.submit(source.expect("a source"), &event, now));
@@ -95,4 +100,51 @@ fn a_host_has_no_more_members_on_all_channels_than_it_may_tell_of_at_once() {
     assert_eq!(members, Limits::HOST_MEMBERS);
     assert_eq!(world.node(&hosts[0]).counts().beyond_limit as usize, 6 * Limits::MEMBERS + 1 - Limits::HOST_MEMBERS);
     world.node(&hosts[0]).assert_sound();
+}
+
+/// A world whose channel blocks: sources and a sink of the first host, a source of the second.
+fn blocking(capacity: u32) -> (Memory, Vec<Name>, SinkId, [SourceId; 2]) {
+    let mut world = Memory::new(Settings { hosts: 2, ..Settings::default() });
+    let hosts = world.hosts();
+    let types = parse_formats("struct one { int a; };").expect("it compiles");
+    let types = types.into_iter().map(|format| EventType { format }).collect();
+    let pressure = Pressure::Block { patience: Nanos::from_millis(10_000) };
+    let (sink, own) = world.with(&hosts[0], |node, now| {
+        node.create(&channel(), Spec { types, pressure, ..Spec::default() }, now).expect("created");
+        let spec = SinkSpec { capacity, ..SinkSpec::default() };
+        let sink = node.sink_subscribe(&channel(), spec, now).expect("a sink");
+        (sink, node.source_subscribe(&channel(), SourceSpec::default(), now).expect("a source"))
+    });
+    world.settle();
+    let other = world.with(&hosts[1], |node, now| {
+        node.open(&channel(), now).expect("opened");
+        node.source_subscribe(&channel(), SourceSpec::default(), now).expect("a source")
+    });
+    world.settle();
+    (world, hosts, sink, [own, other])
+}
+
+/// Submits until the source has to wait; returns the number of events that were accepted.
+fn fill(world: &mut Memory, host: &Name, source: SourceId, payload: &[u8]) -> u64 {
+    let event = Submission { payload, ..Submission::default() };
+    (0..64).take_while(|_| world.with(host, |node, now| node.submit(source, &event, now)).is_ok()).count() as u64
+}
+
+#[test]
+fn a_channel_that_blocks_drops_no_large_event_of_its_own_host() {
+    let (mut world, hosts, sink, [own, other]) = blocking(64);
+    world.with(&hosts[1], |node, now| node.leave_source(other, now)).expect("left");
+    world.settle();
+    assert_eq!(fill(&mut world, &hosts[0], own, &vec![0; 600_000]), 6, "the seventh would not fit");
+    let counts = world.node(&hosts[0]).sink_counts(sink).expect("the sink is there");
+    assert_eq!((counts.queued, counts.dropped), (6, 0));
+}
+
+#[test]
+fn on_a_channel_that_blocks_sources_of_the_sinks_host_leave_room_for_those_of_others() {
+    let (mut world, hosts, sink, [own, other]) = blocking(8);
+    let accepted = fill(&mut world, &hosts[0], own, &[0; 4]) + fill(&mut world, &hosts[1], other, &[0; 4]);
+    world.settle();
+    let counts = world.node(&hosts[0]).sink_counts(sink).expect("the sink is there");
+    assert_eq!((accepted, counts.queued, counts.dropped), (8, 8, 0));
 }

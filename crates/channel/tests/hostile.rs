@@ -295,6 +295,31 @@ fn what_a_creator_that_is_gone_has_signed_is_believed_of_everybody_who_holds_it(
     assert_eq!((view.origin, &*view.spec, view.hosts), (origin, &spec(), 2));
 }
 
+/// Believes nobody: the authority that certified all creators was replaced.
+struct Renewed;
+
+impl Notary for Renewed {
+    fn sign(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn verifies(&self, _: &Name, _: u64, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_channel_that_is_open_here_is_not_created_again_when_its_proof_is_no_longer_believed() {
+    let (mut world, hosts) = orphaned(sealed);
+    world.with(&hosts[2], |node, _| node.set_notary(Some(Box::new(Renewed))));
+    let made = world.with(&hosts[2], |node, now| node.create(&channel("v"), spec(), now));
+    assert!(matches!(made, Err(Error::Exists { .. })), "{made:?}");
+    world.with(&hosts[2], |node, now| node.close(&channel("v"), now)).expect("its only opening");
+    assert!(!world.node(&hosts[2]).is_open(&channel("v")));
+    world.with(&hosts[2], |node, now| node.create(&channel("v"), spec(), now)).expect("nobody believed has it");
+    world.node(&hosts[2]).assert_sound();
+}
+
 /// Only `h0` may create.
 struct Members;
 

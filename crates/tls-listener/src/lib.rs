@@ -87,7 +87,8 @@ impl TlsListener {
 
     fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(TlsStream<TcpStream>, SocketAddr)>> {
         loop {
-            let is_empty = self.begin(context)?;
+            // Also without a free descriptor handshakes go on: those that end give theirs back.
+            let begun = self.begin(context);
             match self.running.poll_next_unpin(context) {
                 Poll::Ready(Some((number, from, outcome))) => {
                     self.places.leave(number);
@@ -95,8 +96,11 @@ impl TlsListener {
                         return Poll::Ready(Ok((stream, from)));
                     }
                 }
-                Poll::Ready(None) | Poll::Pending if is_empty => return Poll::Pending,
-                Poll::Ready(None) | Poll::Pending => {}
+                Poll::Ready(None) | Poll::Pending => match begun {
+                    Ok(true) => return Poll::Pending,
+                    Ok(false) => {}
+                    Err(error) => return Poll::Ready(Err(not_accepted(error))),
+                },
             }
         }
     }
@@ -119,6 +123,13 @@ impl TlsListener {
         }
         Ok(false)
     }
+}
+
+fn not_accepted(error: io::Error) -> io::Error {
+    if log_is_due() {
+        tracing::warn!(%error, "cannot accept a connection of another host; raise LimitNOFILE if this repeats");
+    }
+    error
 }
 
 /// The connection, if the handshake succeeded.

@@ -281,18 +281,24 @@ pub(super) fn who_is_full(
     full: &mut [bool],
 ) {
     let Some(source) = channel.sources.get(&source) else { return };
+    // Sources of other hosts have a part of each queue; without any, a source of this host may fill all of it.
+    let is_shared = channel.roster.sources > channel.sources.len();
     for span in &channel.roster.spans {
         let is_bulk = !span.local && channel.lane() != Lane::Control;
         let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| is_crowded(&link.way(channel.lane()).pipe));
         for (at, full) in full.iter_mut().enumerate().take(span.to).skip(span.from) {
             let seat = &channel.roster.seats[at];
+            let is_beyond = |capacity| {
+                let window = channel.window(capacity, source.largest);
+                source.tallies.get(at).is_some_and(|tally| tally.outstanding() >= window)
+            };
             *full = match (seat.info.capacity, span.local) {
                 (0, _) => crowded,
-                (_, true) => channel.sinks.get(&seat.member.number).is_some_and(super::Sink::is_full),
-                (capacity, false) => {
-                    let window = channel.window(capacity, source.largest);
-                    crowded || source.tallies.get(at).is_some_and(|tally| tally.outstanding() >= window)
+                (capacity, true) => {
+                    let sink = channel.sinks.get(&seat.member.number);
+                    sink.is_some_and(|sink| sink.is_full_for(source.largest)) || is_shared && is_beyond(capacity)
                 }
+                (capacity, false) => crowded || is_beyond(capacity),
             };
         }
     }

@@ -238,8 +238,8 @@ impl Sink {
         }
     }
 
-    /// Whether the queue has no room for another event.
-    pub(crate) fn is_full(&self) -> bool {
-        matches!(&self.mode, Mode::Queue(queue) if queue.is_full_for(0))
+    /// Whether the queue has no room for another event of this number of bytes.
+    pub(crate) fn is_full_for(&self, bytes: usize) -> bool {
+        matches!(&self.mode, Mode::Queue(queue) if queue.is_full_for(bytes))
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! A filter that is not called lets nothing pass, like one that faults: it may be there to protect its sinks. So that a
 //! sender of very many events does not stop the events of others by this, an account counts the instructions that the
-//! events of each sender caused since it was last covered. While the account is suspended, the filters are not called for
+//! events of each sender caused, as far as the rate does not cover them yet. While the account is suspended, the filters are not called for
 //! events of senders that caused the mean of all senders or more, and are called for the events of the others.
 //! Therefore the instructions before a suspension ends are at most those of one window for each sender, and in the long
 //! run no more than the rate.
@@ -67,7 +67,7 @@ struct Account {
     causes: Vec<Cause>,
 }
 
-/// The instructions that the events of one sender caused since the rate last covered all.
+/// The instructions that the events of one sender caused and that the rate does not cover yet.
 #[derive(Debug)]
 struct Cause {
     /// A user of this host, or a host, in the form of a payer.
@@ -112,14 +112,15 @@ impl Accounts {
         now: Instant,
     ) -> Option<Instant> {
         self.latest = self.latest.max(now);
-        let period = (u128::from(instructions) * 1_000_000_000).div_ceil(u128::from(self.rate));
+        let rate = self.rate;
+        let period = (u128::from(instructions) * 1_000_000_000).div_ceil(u128::from(rate));
         let period = Nanos::new(u64::try_from(period).unwrap_or(u64::MAX / 4));
         let account = match self.payers.get_mut(payer) {
             Some(account) => account,
             None => self.payers.entry(payer.clone()).or_default(),
         };
-        if account.covered <= now {
-            account.causes.iter_mut().for_each(|cause| cause.instructions = 0);
+        if !account.suspended || account.covered <= now {
+            account.forget_covered(rate, now);
         }
         *account.caused_by(sender) += instructions;
         account.covered = account.covered.max(now) + period;
@@ -136,6 +137,17 @@ impl Accounts {
 }
 
 impl Account {
+    /// Keeps, of the instructions of each sender, the part that the rate does not cover yet.
+    fn forget_covered(&mut self, rate: u64, now: Instant) {
+        let left = u128::from(self.covered.since(now).get()) * u128::from(rate) / 1_000_000_000;
+        let all: u128 = self.causes.iter().map(|cause| u128::from(cause.instructions)).sum();
+        if left < all {
+            for cause in &mut self.causes {
+                cause.instructions = (u128::from(cause.instructions) * left / all) as u64;
+            }
+        }
+    }
+
     /// The place of the sender's instructions: its own, else one that is not in use, else the last one.
     fn caused_by(&mut self, sender: Sender<'_>) -> &mut u64 {
         let own = self.causes.iter().position(|cause| sender.is(&cause.sender));
@@ -159,7 +171,8 @@ impl Account {
         let all: u64 = self.causes.iter().map(|cause| cause.instructions).sum();
         let senders = self.causes.iter().filter(|cause| cause.instructions > 0).count() as u64;
         let own = self.causes.iter().find(|cause| sender.is(&cause.sender));
-        let shared = if self.causes.len() < SENDERS { None } else { self.causes.last() };
+        let is_full = self.causes.len() >= SENDERS && self.causes.iter().all(|cause| cause.instructions > 0);
+        let shared = self.causes.last().filter(|_| is_full);
         own.or(shared).is_none_or(|cause| cause.instructions.saturating_mul(senders) < all)
     }
 }
@@ -233,6 +246,15 @@ mod tests {
         }
         assert_eq!(refused, 0, "of Carol's 10,000 events");
         assert!((99_000..=103_000).contains(&executed), "{executed} in 100 s at 1,000 a second");
+    }
+
+    #[test]
+    fn instructions_that_the_rate_has_covered_do_not_count_against_a_sender() {
+        let mut accounts = Accounts::new(1_000);
+        accounts.charge(&ALICE, CAROL, 500, at(10_000));
+        assert!((10_001..110_000).all(|ms| accounts.charge(&ALICE, CAROL, 1, at(ms)).is_none()));
+        assert!(accounts.charge(&ALICE, BOB, 600, at(110_000)).is_some());
+        assert!(accounts.admits(&ALICE, CAROL, at(110_000)) && !accounts.admits(&ALICE, BOB, at(110_000)));
     }
 
     #[test]

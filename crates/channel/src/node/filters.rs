@@ -160,12 +160,17 @@ impl Node {
     /// followed when the filter is replaced, or when the host is gone or loses its right; the value stays.
     pub fn follow_parameter(&mut self, from: &Name, id: &FilterId, parameter: &str, word: Box<dyn Word>) -> bool {
         let refused = self.config.refusal(from, Action::Install, &id.channel).is_some();
-        if refused || self.members.incarnation(from).is_none() {
+        if refused || self.members.directory.host(from).is_none() {
             return false;
         }
         let channel = self.channel_mut(&id.channel).ok();
         let text = channel.and_then(|channel| channel.filters.text(id).ok());
         text.is_some_and(|text| text.follow(parameter, from, word))
+    }
+
+    /// Parameters no longer follow words of this host; their values stay.
+    pub fn end_following(&mut self, host: &Name) {
+        self.unfollow(|_, _, changer| changer == host);
     }
 
     /// The parameters of a filter that follow words, each with the host that changes it.

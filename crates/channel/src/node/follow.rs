@@ -52,9 +52,14 @@ impl Node {
         true
     }
 
-    /// Called at the first frame of a host's new incarnation. Discards all state of the earlier incarnation.
+    /// Called at the first frame of a host's new incarnation. Discards all state of the earlier incarnation, and reports
+    /// its end: the network's report, if there is one, comes when nothing is known of it any more.
     pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant) {
+        let was_believed = self.members.directory.host(host).is_some();
         self.forget(host);
+        if was_believed {
+            self.exit.notice(Notice::HostVanished(host.clone()));
+        }
         self.members.begin(host, incarnation, now, &mut self.exit);
         self.delivery.greet(host, incarnation);
         self.exit.forget_host(host);
@@ -62,11 +67,13 @@ impl Node {
 
     /// Removes a host's record, its members, and the filters that it shipped.
     pub(crate) fn forget(&mut self, host: &Name) {
-        let Some(record) = self.members.directory.host(host) else { return };
-        for change in record.changes_to(&HostRecord::default()) {
-            self.follow(host, change);
+        // A host may have shipped filters before its record was complete.
+        if let Some(record) = self.members.directory.host(host) {
+            for change in record.changes_to(&HostRecord::default()) {
+                self.follow(host, change);
+            }
+            self.members.forget(host);
         }
-        self.members.forget(host);
         self.forget_filters(|_, _, author| author == host);
         self.unfollow(|_, _, changer| changer == host);
     }

@@ -14,7 +14,9 @@ impl Node {
         if channel.plane == Plane::Quality {
             return Err(Error::Hidden);
         }
-        if let Some(there) = self.members.standing(channel, &self.config) {
+        // A channel that is open here may have a creation that is no longer believed, after a change of certificates.
+        let there = self.members.standing(channel, &self.config).or_else(|| self.members.held(channel));
+        if let Some(there) = there {
             return Err(Error::Exists { channel: channel.clone(), origin: there.origin.clone() });
         }
         self.config.permit(Action::Create, channel)?;

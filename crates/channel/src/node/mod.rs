@@ -106,8 +106,9 @@ impl Node {
     fn lose(&mut self, host: &Name, now: Instant) {
         self.delivery.part(host);
         self.exit.forget_host(host);
-        if self.members.directory.host(host).is_some() {
-            self.forget(host);
+        let was_believed = self.members.directory.host(host).is_some();
+        self.forget(host);
+        if was_believed {
             self.exit.notice(Notice::HostVanished(host.clone()));
         }
         self.settle(now);

@@ -116,10 +116,11 @@ impl Fabric {
     ) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
+        let to = self.own_scope(peer, id, &request.to)?;
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
             let order = FilterCommand::Parameter(id.clone(), key.clone(), value);
-            installed = self.carry(&request.to, &order, Reach::All(None))?;
+            installed = self.carry(&to, &order, Reach::All(None))?;
             self.owned.parametrized(id, &key, value);
         }
         Ok(installed)
@@ -128,7 +129,8 @@ impl Fabric {
     pub(crate) fn remove_filter(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
-        let removed = self.carry(to, &FilterCommand::Remove(id.clone()), Reach::All(None))?;
+        let to = self.own_scope(peer, id, to)?;
+        let removed = self.carry(&to, &FilterCommand::Remove(id.clone()), Reach::All(None))?;
         self.owned.removed(id, removed.hosts.iter().map(|answer| &answer.host));
         Ok(removed)
     }
@@ -161,6 +163,24 @@ impl Fabric {
     fn check_holder(&self, peer: Peer, channel: &ChannelId) -> Result<(), Problem> {
         let holds = self.registry().holds(peer, channel);
         if holds { Ok(()) } else { Err(problems::not_your_channel(channel)) }
+    }
+
+    /// The hosts on which the user may change the filter. Other hosts know only which host asks, so a user changes there
+    /// only what a connection of the user installed: other filters of this name are root's, or of users there.
+    fn own_scope(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<FilterScope, Problem> {
+        let (here, others) = self.wanted(&id.channel, to)?;
+        if peer.owner.uid == 0 || others.is_empty() {
+            return Ok(to.clone());
+        }
+        let own = self.owned.hosts(id, peer.owner.uid);
+        let (mine, strange): (Vec<Name>, Vec<Name>) = others.into_iter().partition(|host| own.contains(host));
+        let is_named = matches!(to, FilterScope::Hosts(_));
+        match strange.first() {
+            Some(host) if is_named || (mine.is_empty() && !here) => {
+                Err(problems::not_your_filter(&id.name, &format!("others on host {host}, if it exists there")))
+            }
+            _ => Ok(FilterScope::Hosts(mine.into_iter().chain(here.then(|| self.host.clone())).collect())),
+        }
     }
 
     /// A filter for a sink of this host needs the right to the sink.

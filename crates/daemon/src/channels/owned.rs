@@ -75,6 +75,12 @@ impl Owned {
         beside.fold((0, 0), |(count, sum), (_, belonging)| (count + 1, sum + belonging.instructions))
     }
 
+    /// The hosts that a connection of the user asked to install the filter.
+    pub(super) fn hosts(&self, id: &FilterId, uid: u32) -> BTreeSet<Name> {
+        let all = lock(&self.0);
+        all.get(id).filter(|belonging| belonging.uid == uid).map_or_else(BTreeSet::new, |own| own.hosts.clone())
+    }
+
     fn lease(&self, id: &FilterId) -> Option<LeaseId> {
         lock(&self.0).get(id).map(|belonging| belonging.lease)
     }

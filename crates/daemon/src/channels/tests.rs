@@ -537,6 +537,22 @@ fn rules_say_which_users_open_read_and_feed_a_channel() {
     assert!(root.source("news").is_ok() && root.sink("video").is_ok());
 }
 
+/// The other host would believe that this host asks: the filter may be root's, or of a user there.
+#[test]
+fn a_user_changes_no_filter_of_another_host_that_no_connection_here_installed() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    alice.create("video").unwrap();
+    bob.open("video").unwrap();
+    let id = FilterId { channel: "video".parse().unwrap(), direction: Direction::Out, name: "guard".parse().unwrap() };
+    let beta = FilterScope::Hosts(vec!["beta".parse().unwrap()]);
+    bob.source("video").unwrap();
+    bob.filter(Direction::Out, "guard", "return 1;", None).unwrap(); // of this name, but here
+    assert_eq!(code(bob.fabric.remove_filter(bob.peer, &id, &beta).map(drop)), forbidden());
+    let set = ParameterRequest { parameters: [("limit".to_owned(), 1)].into(), to: beta };
+    assert_eq!(code(bob.fabric.parametrize(bob.peer, &id, &set).map(drop)), forbidden());
+}
+
 /// A binding reads a channel's events, so it needs the right to have a sink there.
 #[test]
 fn a_binding_needs_what_a_sink_needs() {

@@ -43,8 +43,12 @@ pub(super) fn to_restart(section: &str, running: &Source, new: &Source) -> Vec<S
     };
     let mut found = Vec::new();
     differing(section, of(running).as_ref(), of(new).as_ref(), &mut found);
+    if found.is_empty() {
+        return vec![section.to_owned()];
+    }
+    // The others are in force, or the log has said why not.
     found.retain(|key| needs_restart(key));
-    if found.is_empty() { vec![section.to_owned()] } else { found }
+    found
 }
 
 fn needs_restart(key: &str) -> bool {
@@ -111,6 +115,7 @@ mod tests {
         assert_eq!(keys("api", "", text), ["api.timeout"]);
         assert_eq!(keys("control", "", text), ["control.lock_memory"]);
         assert_eq!(keys("ecalls", "", text), ["ecalls.queue"]);
+        assert!(keys("api", "", "[api]\nmode = '0600'\n").is_empty());
     }
 
     #[test]

@@ -17,12 +17,15 @@ pub(super) fn kernel_path() -> Finding {
 
 fn path_finding(attached: Result<(), KernelPathError>) -> Finding {
     let name = "kernel_path";
+    // The next step of these errors is this command.
+    let is_kernels = matches!(attached, Err(KernelPathError::Object(_) | KernelPathError::Kernel { .. }));
     match attached.map_err(|error| error.problem()) {
         Ok(()) => Finding::ok(name, "parameters of filters can be changed by other hosts without waking the daemon")
             .fix("to use it, set [channels.kernel_path] in the daemon's configuration"),
         Err(problem) => {
             let reason = format!("{}; changes of other hosts go through the daemon", problem.message);
-            Finding::new(name, State::Missing, reason).fix(problem.next_step)
+            let newer = "use Linux 6.6 or newer with CONFIG_NET_XGRESS and CONFIG_DEBUG_INFO_BTF".to_owned();
+            Finding::new(name, State::Missing, reason).fix(if is_kernels { newer } else { problem.next_step })
         }
     }
 }
@@ -54,6 +57,9 @@ mod tests {
         let none = path_finding(Err(KernelPathError::NotPermitted));
         assert!(none.state == State::Missing && none.reason.contains("CAP_BPF"), "{none:?}");
         assert_eq!(none.fix.as_deref(), Some("run the program as root"));
+        let failed = |source| KernelPathError::Kernel { what: "mapping the words", source };
+        let none = path_finding(Err(failed(std::io::Error::from_raw_os_error(libc::ENOMEM))));
+        assert!(none.fix.as_deref().is_some_and(|fix| fix.starts_with("use Linux 6.6")), "{none:?}");
         assert_eq!(path_finding(Ok(())).state, State::Ok);
     }
 

@@ -202,8 +202,9 @@ impl Fabric {
         for (host, message) in messages {
             self.tell_path(&host, &message);
         }
-        let overdue = lock(&path.sending).overdue(now);
-        for (host, Parameter { filter, key }, value) in overdue {
+        // Under the lock, so that no newer change goes before them.
+        let mut sending = lock(&path.sending);
+        for (host, Parameter { filter, key }, value) in sending.overdue(now) {
             count(&path.totals.repeated);
             let order = FilterCommand::Parameter(filter, key, value);
             self.network.with(|node, now| node.ship(std::slice::from_ref(&host), &order, now));
@@ -245,6 +246,8 @@ fn run(fabric: &Fabric, path: &Path) {
             return;
         }
         for host in &work.gone {
+            // The node may have met the host again while this thread granted it a word.
+            fabric.network.look(|node| node.end_following(host));
             lock(&path.receiving).gone(host);
             lock(&path.sending).gone(host);
         }

@@ -107,7 +107,9 @@ impl Receiving {
             return Ok(Vec::new());
         }
         let sender = &self.hosts[host];
-        if sender.epoch != epoch && sender.told.is_none() {
+        // A host that asks again has given up a change. It may still be under way, and must not follow the next one.
+        let again = sender.words.iter().any(|grant| matches!(grant, Grant::Bound(bound, _) if *bound == parameter));
+        if (sender.epoch != epoch || again) && sender.told.is_none() {
             self.renew(host, now)?;
         }
         let Some(sender) = self.hosts.get_mut(host) else { return Ok(Vec::new()) };

@@ -40,7 +40,8 @@ struct Pending {
     epoch: u32,
     sequence: u64,
     value: i64,
-    /// When it is repeated.
+    sent: Instant,
+    /// When it is repeated: counted from the first change that is not confirmed.
     due: Instant,
 }
 
@@ -51,13 +52,14 @@ impl Sending {
     }
 
     /// False: there is no word for the parameter, or the datagram could not be sent. The change that the caller makes
-    /// instead takes the place of one that waits for its confirmation.
+    /// instead takes the place of one that waits to be confirmed or repeated.
     pub(super) fn send(&mut self, host: &Name, parameter: &Parameter, value: i64, now: Instant) -> bool {
+        self.ended.retain(|(of, ended, _)| of != host || ended != parameter);
         let Some(Receiver { sender, words }) = self.hosts.get_mut(host) else { return false };
         let Some(word) = words.get_mut(parameter) else { return false };
         let sent = sender.set(word.channel, word.number, value).ok();
-        let due = now + PATIENCE;
-        word.pending = sent.map(|sequence| Pending { epoch: sender.epoch(), sequence, value, due });
+        let due = word.pending.map_or(now + PATIENCE, |former| former.due);
+        word.pending = sent.map(|sequence| Pending { epoch: sender.epoch(), sequence, value, sent: now, due });
         sent.is_some()
     }
 
@@ -68,7 +70,13 @@ impl Sending {
                 match known {
                     // The key was sent twice.
                     Some(known) if known.sender.epoch() == epoch => {}
-                    Some(known) => known.sender = ParameterSender::new(address, peer, epoch, key.key())?,
+                    Some(known) => {
+                        let is_next = known.sender.epoch().checked_add(1) == Some(epoch);
+                        known.sender = ParameterSender::new(address, peer, epoch, key.key())?;
+                        // A host that was started anew knows no word of the time before.
+                        let over = known.end(|_| !is_next);
+                        self.ended.extend(of_host(host, over));
+                    }
                     None => {
                         let sender = ParameterSender::new(address, peer, epoch, key.key())?;
                         self.hosts.insert(host.clone(), Receiver { sender, words: BTreeMap::new() });
@@ -77,14 +85,15 @@ impl Sending {
                 return Ok(Some(Message::Has { epoch }));
             }
             (Message::Bound { parameter, channel, word }, Some(known)) if word < PARAMETERS => {
-                let bound = Word { channel, number: word, pending: None };
-                let ended = known.end(|other| other.number == word);
-                self.ended.extend(ended.into_iter().map(|(parameter, value)| (host.clone(), parameter, value)));
-                known.words.insert(parameter, bound);
+                // If the word was asked for twice, a change that was sent in between still waits.
+                let pending = known.words.remove(&parameter).and_then(|former| former.pending);
+                let over = known.end(|other| other.number == word);
+                self.ended.extend(of_host(host, over));
+                known.words.insert(parameter, Word { channel, number: word, pending });
             }
             (Message::Ended { word }, Some(known)) => {
-                let ended = known.end(|other| other.number == word);
-                self.ended.extend(ended.into_iter().map(|(parameter, value)| (host.clone(), parameter, value)));
+                let over = known.end(|other| other.number == word);
+                self.ended.extend(of_host(host, over));
             }
             (Message::Applied { words }, Some(known)) => words.iter().for_each(|applied| known.applied(applied)),
             _ => {}
@@ -97,14 +106,21 @@ impl Sending {
         let mut overdue = std::mem::take(&mut self.ended);
         for (host, receiver) in &mut self.hosts {
             let late = receiver.end(|word| word.pending.is_some_and(|pending| pending.due <= now));
-            overdue.extend(late.into_iter().map(|(parameter, value)| (host.clone(), parameter, value)));
+            overdue.extend(of_host(host, late));
         }
         overdue
     }
 
+    /// The host's changes that were not confirmed go through its daemon. If it is still gone then, the log says so.
     pub(super) fn gone(&mut self, host: &Name) {
-        self.hosts.remove(host);
+        let Some(mut receiver) = self.hosts.remove(host) else { return };
+        let over = receiver.end(|_| true);
+        self.ended.extend(of_host(host, over));
     }
+}
+
+fn of_host(host: &Name, changes: Vec<(Parameter, i64)>) -> impl Iterator<Item = (Name, Parameter, i64)> {
+    changes.into_iter().map(|(parameter, value)| (host.clone(), parameter, value))
 }
 
 impl Receiver {
@@ -124,6 +140,8 @@ impl Receiver {
         let at = (applied.epoch, applied.sequence);
         for word in self.words.values_mut().filter(|word| word.number == applied.word) {
             word.pending.take_if(|pending| (pending.epoch, pending.sequence) <= at);
+            // The way works. What is left was sent last.
+            word.pending.iter_mut().for_each(|pending| pending.due = pending.sent + PATIENCE);
         }
     }
 }
@@ -189,11 +207,53 @@ mod tests {
         let (mut sending, _socket) = bound();
         assert!(sending.send(&host(), &parameter("most"), 1, NOW));
         assert_eq!(sending.heard(&host(), Message::Ended { word: 2 }).unwrap(), None);
-        assert!(!sending.send(&host(), &parameter("most"), 2, NOW));
         assert_eq!(sending.overdue(NOW), [(host(), parameter("most"), 1)]);
+        assert!(!sending.send(&host(), &parameter("most"), 2, NOW));
         let (mut sending, _socket) = bound();
+        assert!(sending.send(&host(), &parameter("most"), 1, NOW));
         sending.gone(&host());
-        assert!(!sending.send(&host(), &parameter("most"), 2, NOW) && sending.epoch(&host()) == 0);
+        assert_eq!((sending.overdue(NOW), sending.epoch(&host())), (vec![(host(), parameter("most"), 1)], 0));
+        assert!(!sending.send(&host(), &parameter("most"), 2, NOW));
+    }
+
+    #[test]
+    fn no_older_change_follows_a_newer_one() {
+        let (mut sending, _socket) = bound();
+        assert!(sending.send(&host(), &parameter("most"), 1, NOW));
+        assert_eq!(sending.heard(&host(), Message::Ended { word: 2 }).unwrap(), None);
+        assert!(!sending.send(&host(), &parameter("most"), 2, NOW), "the caller sends it through the daemon");
+        assert!(sending.overdue(NOW).is_empty(), "1 must not follow 2");
+        let (mut sending, _socket) = bound();
+        assert!(sending.send(&host(), &parameter("most"), 1, NOW));
+        let again = Message::Bound { parameter: parameter("most"), channel: 1, word: 2 };
+        assert_eq!(sending.heard(&host(), again).unwrap(), None);
+        assert!(sending.overdue(NOW).is_empty(), "1 still waits for its confirmation");
+        assert!(sending.send(&host(), &parameter("most"), 2, NOW));
+        assert_eq!(sending.overdue(NOW + PATIENCE), [(host(), parameter("most"), 2)]);
+    }
+
+    #[test]
+    fn changes_that_follow_each_other_are_repeated_if_none_is_confirmed() {
+        let (mut sending, _socket) = bound();
+        let later = NOW + Nanos::from_millis(1_500);
+        assert!(sending.send(&host(), &parameter("most"), 1, NOW));
+        assert!(sending.send(&host(), &parameter("most"), 2, later));
+        applied(&mut sending, 5, 1);
+        assert!(sending.overdue(NOW + PATIENCE).is_empty(), "1 was confirmed, and 2 is not late yet");
+        assert!(sending.send(&host(), &parameter("most"), 3, later + Nanos::from_millis(1_500)));
+        assert_eq!(sending.overdue(later + PATIENCE), [(host(), parameter("most"), 3)]);
+    }
+
+    #[test]
+    fn words_of_a_former_start_of_the_host_are_not_used() {
+        let (mut sending, socket) = bound();
+        let address = socket.local_addr().unwrap();
+        let key = |epoch| Message::Key { address, peer: 1, epoch, key: Secret::random().unwrap() };
+        sending.heard(&host(), key(6)).unwrap();
+        assert!(sending.send(&host(), &parameter("most"), 1, NOW), "a renewed key keeps the words");
+        sending.heard(&host(), key(1_000)).unwrap();
+        assert_eq!(sending.overdue(NOW), [(host(), parameter("most"), 1)]);
+        assert!(!sending.send(&host(), &parameter("most"), 2, NOW));
     }
 
     #[test]
