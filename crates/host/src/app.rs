@@ -251,6 +251,10 @@ impl App {
         {
             self.meter = QualityMeter::new(contract.period, contract.early, contract.late);
         }
+        // The promised look follows the releases of the old period: the next job must wake the daemon.
+        if (contract.period, contract.server_period) != (self.contract.period, self.contract.server_period) {
+            self.look = Instant::ZERO;
+        }
         (self.contract, self.suspended) = (contract, false);
         self.guarantee = guarantee;
         for at in 0..self.threads.len() {

@@ -131,7 +131,8 @@ impl TokenLaw {
         if now.since(since) < self.wait {
             return None;
         }
-        if !self.has_given {
+        // What was given back last was not missed.
+        if self.has_given {
             self.wait = self.terms.calm;
         }
         let kept = self.used * (1.0 + self.terms.headroom);
@@ -252,5 +253,26 @@ mod tests {
         stream.link = f64::INFINITY;
         let steps = stream.run(4);
         assert!(steps.last().unwrap().0 >= WANTED * 0.9 && changes(&steps) <= 3, "{steps:?}");
+    }
+
+    #[test]
+    fn giving_back_that_fails_every_time_becomes_rare() {
+        let mut law = TokenLaw::new(Terms::new(WANTED, 10e3, 10e6));
+        let (mut now, mut waits) = (Instant::ZERO, Vec::new());
+        for _ in 0..6 {
+            let begun = now;
+            let spare = Facts { achieved: WANTED, granted: 1e6, sent: 1e5, is_full: false };
+            loop {
+                now = now + REPORT;
+                if law.on_report(&spare, now).is_some() {
+                    break;
+                }
+            }
+            waits.push(now.since(begun));
+            now = now + Nanos::from_millis(2_000);
+            let scarce = Facts { achieved: WANTED / 2.0, granted: 125e3, sent: 125e3, is_full: true };
+            assert!(law.on_report(&scarce, now).is_some_and(|rate| rate > 125e3));
+        }
+        assert!(waits.is_sorted() && waits[5] >= Nanos::from_millis(60_000), "{waits:?}");
     }
 }
