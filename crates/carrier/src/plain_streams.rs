@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use qfabric_realm::Tls;
 use quinn::congestion::BbrConfig;
@@ -18,6 +19,8 @@ use crate::{End, Error, runtime};
 const ALPN: &[u8] = b"qfabric-plain-streams";
 /// Messages that wait for the connection's thread; each has a stream behind it.
 const MOST_WAITING: usize = 4;
+/// A connection may wait longer for its first message than quinn's 30 s for silent ones.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The sending side.
 pub struct StreamSender {
@@ -52,11 +55,12 @@ async fn connect(peer: SocketAddr, tls: &Tls, congestion: Congestion) -> Result<
     crypto.alpn_protocols = vec![ALPN.to_vec()];
     let crypto = QuicClientConfig::try_from(crypto).expect("the provider has QUIC's first cipher suite");
     let mut config = ClientConfig::new(Arc::new(crypto));
+    let mut transport = TransportConfig::default();
+    transport.keep_alive_interval(Some(KEEP_ALIVE));
     if congestion == Congestion::Bbr {
-        let mut transport = TransportConfig::default();
         transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
-        config.transport_config(Arc::new(transport));
     }
+    config.transport_config(Arc::new(transport));
     let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let endpoint = Endpoint::client(SocketAddr::new(any, 0)).map_err(Error::io("cannot use a socket"))?;
     let failed = |why: String| Error::Handshake { address: peer, why };

@@ -104,8 +104,10 @@ mod tests {
         let mut skipper = skipper(Skip::Predicted);
         let late = |skipper: &Skipper| skipper.skips(Instant::new(5 * MS), Instant::new(40 * MS), 1_000);
         assert!(!late(&skipper));
-        for _ in 0..24 {
-            skipper.observe(&job(10, 45), Instant::new(40 * MS), 1_000);
+        for k in 1..24 {
+            let release = Instant::new(50 * k * MS);
+            let job = JobRecord { release, ..job(10, 50 * k + 45) };
+            skipper.observe(&job, release + Nanos::from_millis(40), 1_000);
         }
         assert!(late(&skipper), "each frame of 10 ms took 45 ms");
         (0..100).for_each(|_| skipper.skip());

@@ -173,14 +173,18 @@ fn table(filters: &[FilterInfo]) -> String {
     format!("{table}\n")
 }
 
-/// Whether the filter is called; how many events it dropped while it was suspended.
+/// Whether the filter is called; how many events it dropped while it was suspended; who changes it by the kernel path.
 pub(super) fn state(filter: &FilterInfo) -> String {
     let skipped = filter.skipped;
-    match (filter.suspended, skipped) {
+    let mut state = match (filter.suspended, skipped) {
         (true, _) => format!("suspended: too many instructions per second, {skipped} events dropped"),
         (false, 0) => "active".to_owned(),
         (false, _) => format!("active; {skipped} events dropped while it was suspended"),
+    };
+    for (parameter, host) in &filter.followed {
+        state += &format!("; the kernel of {host} changes {parameter}");
     }
+    state
 }
 
 fn install(args: InstallArgs) -> Outcome {
@@ -279,5 +283,7 @@ mod tests {
         assert!(table.contains("suspended: too many instructions per second, 5 events"), "{table}");
         filter.suspended = false;
         assert!(state(&filter).starts_with("active; 5 events"), "{}", state(&filter));
+        filter.followed.insert("most".to_owned(), "cam-1".parse().unwrap());
+        assert!(state(&filter).ends_with("; the kernel of cam-1 changes most"), "{}", state(&filter));
     }
 }

@@ -159,14 +159,26 @@ impl Host {
         }
     }
 
+    /// Starts a command that Ctrl-C will end, and waits until its shell has begun.
+    fn start_beside(&self, command: &str, log: &str) -> Result<Group, String> {
+        let begun = self.place.join("begun");
+        // The shell waits for the interrupted command and ends with its code.
+        let group = self.start_into(&format!("trap : INT; : >begun; {command}"), log);
+        let until = Instant::now() + PATIENCE;
+        while !begun.exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        fs::remove_file(begun).map_err(|error| format!("{command} has not begun: {error}"))?;
+        Ok(group)
+    }
+
     /// Runs the commands of a block. The error tells which of them fails.
     pub(crate) fn run(&self, commands: &[Line]) -> Result<(), String> {
         let mut beside: Vec<(&Line, Group)> = Vec::new();
         for line in commands {
             if line.until_interrupted {
-                // The shell waits for the interrupted command and ends with its code.
-                let script = format!("trap : INT; {}", line.text);
-                beside.push((line, self.start_into(&script, &format!("beside-{}", beside.len()))));
+                let group = self.start_beside(&line.text, &format!("beside-{}", beside.len()))?;
+                beside.push((line, group));
                 continue;
             }
             let until = Instant::now() + BESIDE;

@@ -214,11 +214,12 @@ async function replace(stopped, started) {
 
 async function act(change) {
   at("start").disabled = at("back").disabled = true;
+  setText(at("refused"), "");
   try {
     await change();
     await watch();
   } catch (error) {
-    setText(at("live"), error.message);
+    setText(at("refused"), error.message);
   }
   at("back").disabled = former() === null;
   check();
