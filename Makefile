@@ -1,10 +1,10 @@
-# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz, deb, races, portable and vm-test; KERNELS, by
+# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz, deb, races, miri, portable and vm-test; KERNELS, by
 # commas, chooses among the kernels of tests/vm/kernels.toml.
 XTASK = cargo run --quiet --locked --package xtask --
 ARGS ?=
 export KERNELS ?=
 
-.PHONY: setup test vm-test demo lint bench fuzz races docs man laboratory install deb rooms portable
+.PHONY: setup test vm-test demo lint bench fuzz races miri docs man laboratory install deb rooms portable
 setup:   ; @$(XTASK) setup
 test:    ; @$(XTASK) test
 vm-test: ; @$(XTASK) vm test $(ARGS)
@@ -13,6 +13,7 @@ lint:    ; @$(XTASK) lint $(ARGS)
 bench:   ; @$(XTASK) bench $(ARGS)
 fuzz:    ; @$(XTASK) fuzz $(ARGS)
 races:   ; @$(XTASK) races $(ARGS)
+miri:    ; @$(XTASK) miri $(ARGS)
 docs:    ; @$(XTASK) docs
 man:     ; @$(XTASK) man
 laboratory: ; @$(XTASK) laboratory

@@ -11,6 +11,7 @@ mod fuzz;
 mod hang;
 mod install;
 mod laboratory;
+mod miri;
 #[cfg(test)]
 mod plans;
 mod portable;
@@ -70,6 +71,8 @@ enum Job {
     Fuzz(fuzz::Options),
     /// Find data races between threads with ThreadSanitizer
     Races(races::Options),
+    /// Find undefined behaviour by interpreting tests with Miri
+    Miri(miri::Options),
     /// Build the guide and the API documentation
     Docs,
     /// Write man pages and completions into target/man
@@ -139,6 +142,7 @@ fn run(job: Job) -> Result<ExitCode> {
         Job::Bench { short } => bench::run(&sh, short),
         Job::Fuzz(options) => fuzz::run(&sh, root, &options),
         Job::Races(options) => races::run(&sh, root, &options),
+        Job::Miri(options) => miri::run(&sh, &options),
         Job::Docs => docs::run(&sh),
         Job::Man => build::man(&sh).map(|folder| println!("man pages and completions are in {}", folder.display())),
         Job::Install { prefix, destdir } => install::run(&sh, &prefix, &destdir),

@@ -289,3 +289,88 @@ pub unsafe extern "C" fn qf_ladder_free(ladder: *mut qf_ladder) {
     // SAFETY: as the caller guarantees.
     drop(unsafe { take_back(ladder) });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, CString};
+    use std::mem::MaybeUninit;
+    use std::ptr::{null, null_mut};
+    use std::thread;
+
+    use super::*;
+    use crate::status::{QF_INVALID, QF_OK, qf_last_error};
+
+    /// A handle, for other threads.
+    #[derive(Clone, Copy)]
+    struct Handle(*mut qf_ladder);
+
+    // SAFETY: any thread may use a ladder, as its documentation says.
+    unsafe impl Send for Handle {}
+
+    fn made(name: &CStr, levels: &[i64], count: usize) -> (qf_status, *mut qf_ladder) {
+        let dimension = qf_dimension { name: name.as_ptr(), levels: levels.as_ptr(), count };
+        let (mut terms, mut ladder) = (MaybeUninit::uninit(), null_mut());
+        // SAFETY: all pointers are to live values; `levels` has at least as many elements as the library reads.
+        let status = unsafe {
+            assert_eq!(qf_ladder_default_terms(25.0, terms.as_mut_ptr()), QF_OK);
+            qf_ladder_new(&raw const dimension, 1, terms.as_ptr(), &raw mut ladder)
+        };
+        (status, ladder)
+    }
+
+    fn last_error() -> String {
+        // SAFETY: never null, and valid until the next failed call.
+        unsafe { CStr::from_ptr(qf_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    /// Miri checks each access: what C passes is read within its bounds, copied, and freed once.
+    #[test]
+    fn a_ladder_copies_what_c_passes_and_gives_its_memory_back() {
+        let (name, levels) = (CString::new("quality").unwrap(), vec![90, 60, 30]);
+        let (status, ladder) = made(&name, &levels, levels.len());
+        assert_eq!(status, QF_OK);
+        drop((name, levels));
+        let (mut rung, mut level, mut step) = (9, 0, MaybeUninit::uninit());
+        // SAFETY: the ladder is live, and all places are writable.
+        unsafe {
+            assert_eq!(qf_ladder_move_to(ladder, 7, 1, step.as_mut_ptr()), QF_OK);
+            assert_eq!((step.assume_init().from, step.assume_init().to), (0, 2));
+            assert_eq!(qf_ladder_rung(ladder, &raw mut rung), QF_OK);
+            assert_eq!(qf_ladder_level(ladder, c"quality".as_ptr(), &raw mut level), QF_OK);
+            assert_eq!((rung, level), (2, 30));
+            assert_eq!(qf_ladder_level(ladder, c"size".as_ptr(), &raw mut level), QF_INVALID);
+            assert!(last_error().contains("use quality"));
+            qf_ladder_free(ladder);
+            qf_ladder_free(null_mut());
+        }
+    }
+
+    #[test]
+    fn null_and_counts_beyond_the_limit_are_refused_without_a_read_behind_the_limit() {
+        let (mut rung, levels) = (0, vec![1; Ladder::MOST_LEVELS + 1]);
+        let (status, ladder) = made(c"quality", &levels, usize::MAX);
+        assert_eq!((status, ladder), (QF_INVALID, null_mut()));
+        // SAFETY: null is allowed everywhere.
+        unsafe {
+            assert_eq!(qf_ladder_rung(null(), &raw mut rung), QF_INVALID);
+            assert_eq!(qf_ladder_new(null(), 1, null(), null_mut()), QF_INVALID);
+        }
+    }
+
+    #[test]
+    fn threads_that_use_one_handle_are_refused_or_served_one_after_the_other() {
+        let (_, ladder) = made(c"quality", &[3, 2, 1], 3);
+        let handle = Handle(ladder);
+        let moves = move |rung| {
+            let Handle(ladder) = { handle };
+            let mut step = MaybeUninit::uninit();
+            // SAFETY: the ladder lives until both threads have ended.
+            unsafe { qf_ladder_move_to(ladder, rung, 1, step.as_mut_ptr()) }
+        };
+        let other = thread::spawn(move || moves(1));
+        let all = [moves(2), other.join().unwrap()];
+        assert!(all.contains(&QF_OK), "{all:?}");
+        // SAFETY: nobody uses it any more.
+        unsafe { qf_ladder_free(ladder) };
+    }
+}
