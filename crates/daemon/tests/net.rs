@@ -9,6 +9,8 @@ use std::time::Duration;
 use common::{NOBODY, Process, call, covered_worker, eventually, quiet, role, service};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Offers, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
+use qfabric_daemon::Config;
+use qfabric_linux::journal::own;
 use qfabric_linux::net::testing::{self, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::api::net::{
@@ -301,10 +303,15 @@ fn an_interface_that_comes_back_under_its_name_leaves_no_record_of_the_one_befor
         return;
     }
     let _alone = live_lock();
-    let (service, client) = service(quiet());
+    let (_service, client) = service(quiet());
+    // Where the next start and `qfabric restore` look for them.
+    let journals = Config::default().directory().unwrap().join(own::FOLDER);
+    let own = format!("{}-", std::process::id());
     let records = || {
-        let text = std::fs::read_to_string(service.socket().with_file_name("net.json")).unwrap_or_default();
-        text.matches("ifindex").count()
+        let folders = std::fs::read_dir(&journals).unwrap().flatten();
+        let folders = folders.filter(|folder| folder.file_name().to_string_lossy().starts_with(&own));
+        let texts = folders.filter_map(|folder| std::fs::read_to_string(folder.path().join("net.json")).ok());
+        texts.map(|text| text.matches("ifindex").count()).sum::<usize>()
     };
     for _ in 0..3 {
         let link = testing::Interface::veth("qf0", "qf0-far").unwrap();
