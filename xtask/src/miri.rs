@@ -17,8 +17,17 @@ const TOOLCHAIN: &str = "+nightly";
 /// are in `types`.
 const ROOMS: [(&str, &[&str]); 3] =
     [("types", &["ring", "wire", "memory", "format"]), ("ecode", &[]), ("ffi", &["ladder"])];
-/// Tests that repeat an exchange too often for an interpreter.
-const TOO_LONG: [&str; 2] = ["--skip", "concurrent_writer_and_reader_never_mix_two_events"];
+/// Tests that take more than five minutes: they repeat an exchange, or make a whole message ring for each case.
+const TOO_LONG: [&str; 8] = [
+    "--skip",
+    "concurrent_writer_and_reader_never_mix_two_events",
+    "--skip",
+    "a_message_in_two_pieces",
+    "--skip",
+    "messages_of_any_length",
+    "--skip",
+    "garbage_from_a_hostile_writer",
+];
 /// Without isolation, because tests read the clock.
 const FLAGS: &str = "-Zmiri-disable-isolation -Zmiri-strict-provenance";
 
