@@ -166,7 +166,7 @@ fn check_thread(pid: i32, thread: ThreadId) -> Result<(), Problem> {
 /// Whether the `status` of a process shows `uid` as its real, effective and saved user: it is neither a set-uid program that
 /// the user started, nor a later process of another user with the same number.
 pub(crate) fn is_only(status: &str, uid: u32) -> bool {
-    Users::parse(status).is_some_and(|users| users.uids.iter().all(|own| *own == uid))
+    Users::parse(status).is_some_and(|users| users.are_only(uid))
 }
 
 /// The users (real, effective, saved) and the groups that a process runs under.
@@ -191,7 +191,11 @@ impl Users {
     }
 
     fn belong_to(&self, peer: Peer) -> bool {
-        peer.owner.uid == 0 || self.uids.iter().all(|uid| *uid == peer.owner.uid)
+        peer.owner.uid == 0 || self.are_only(peer.owner.uid)
+    }
+
+    fn are_only(&self, uid: u32) -> bool {
+        self.uids.iter().all(|own| *own == uid)
     }
 
     fn owner(&self) -> Owner {

@@ -55,18 +55,15 @@ impl Node {
     /// Called at the first frame of a host's new incarnation. Discards all state of the earlier incarnation, and reports
     /// its end: the network's report, if there is one, comes when nothing is known of it any more.
     pub(crate) fn begin(&mut self, host: &Name, incarnation: u64, now: Instant) {
-        let was_believed = self.members.directory.host(host).is_some();
         self.forget(host);
-        if was_believed {
-            self.exit.notice(Notice::HostVanished(host.clone()));
-        }
         self.members.begin(host, incarnation, now, &mut self.exit);
         self.delivery.greet(host, incarnation);
         self.exit.forget_host(host);
     }
 
-    /// Removes a host's record, its members, and the filters that it shipped.
+    /// Removes a host's record, its members, and the filters that it shipped. Reports that a known host is gone.
     pub(crate) fn forget(&mut self, host: &Name) {
+        let was_known = self.members.directory.host(host).is_some();
         // A host may have shipped filters before its record was complete.
         if let Some(record) = self.members.directory.host(host) {
             for change in record.changes_to(&HostRecord::default()) {
@@ -75,7 +72,10 @@ impl Node {
             self.members.forget(host);
         }
         self.forget_filters(|_, _, author| author == host);
-        self.unfollow(|_, _, changer| changer == host);
+        self.end_following(host);
+        if was_known {
+            self.exit.notice(Notice::HostVanished(host.clone()));
+        }
     }
 
     /// Removes filters of other hosts for which `is_over` is true. Its arguments are this host's configuration, the

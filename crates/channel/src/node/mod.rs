@@ -35,9 +35,7 @@ use crate::delivery::Delivery;
 use crate::exit::Exit;
 use crate::membership::{Membership, Presence};
 use crate::wire::{self, Kind, Reader, Unreadable};
-use crate::{
-    Config, Error, Frame, Lane, Limits, Notice, Output, Sent, SinkId, SourceId, Submission, SubmitError, Taken,
-};
+use crate::{Config, Error, Frame, Lane, Limits, Output, Sent, SinkId, SourceId, Submission, SubmitError, Taken};
 
 /// One host's side of all channels. After every call, call [`Node::poll`] until it returns `None`, and carry out the
 /// outputs. Call [`Node::wake`] at [`Node::next_wakeup`], which every call may change.
@@ -106,11 +104,7 @@ impl Node {
     fn lose(&mut self, host: &Name, now: Instant) {
         self.delivery.part(host);
         self.exit.forget_host(host);
-        let was_believed = self.members.directory.host(host).is_some();
         self.forget(host);
-        if was_believed {
-            self.exit.notice(Notice::HostVanished(host.clone()));
-        }
         self.settle(now);
     }
 

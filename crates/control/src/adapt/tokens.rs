@@ -131,7 +131,7 @@ impl TokenLaw {
         if now.since(since) < self.wait {
             return None;
         }
-        // What was given back last was not missed.
+        // The tokens that were given back last were not needed again.
         if self.has_given {
             self.wait = self.terms.calm;
         }

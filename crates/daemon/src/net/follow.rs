@@ -83,7 +83,7 @@ fn followed(state: &State) -> Vec<(String, StreamId, SubscriptionId)> {
 fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String, i64)], refused: &mut Refused) {
     let Ok(entry) = state.get(interface) else { return };
     let (Ok(spec), Some(holder)) = (entry.attachment.spec(id), entry.holders.get(&id)) else { return };
-    // What was asked for, not what was granted: a partial grant would be asked for again in every look.
+    // The size that the user asked for. The granted one may be smaller, and would differ in every look.
     let now = StreamSpec { size: holder.wanted, terms: holder.terms.clone(), ..spec.clone() };
     let wanted = entry.attachment.kept(&now.following(attributes));
     let key = (interface.to_owned(), id);

@@ -140,7 +140,7 @@ impl Receiver {
         let at = (applied.epoch, applied.sequence);
         for word in self.words.values_mut().filter(|word| word.number == applied.word) {
             word.pending.take_if(|pending| (pending.epoch, pending.sequence) <= at);
-            // The way works. What is left was sent last.
+            // Datagrams arrive, so the time of a later change begins when it was sent.
             word.pending.iter_mut().for_each(|pending| pending.due = pending.sent + PATIENCE);
         }
     }
