@@ -21,7 +21,7 @@ use qfabric_types::{Contract, MechanismName, ThreadId};
 use crate::connect::{self, Service};
 use crate::contract::{ContractArgs, mechanisms};
 use crate::exit::{Done, Failure, Outcome};
-use crate::interrupt::interrupted_by;
+use crate::interrupt::interrupted_or_hung_up;
 use crate::{output, run};
 
 /// Time between two looks at the applications and the target.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     }
     let roots = target.roots()?;
     // Before the first contract: a signal from now on ends this command in order.
-    let stop = interrupted_by(&qfabric_demo::ending_signals())?;
+    let stop = interrupted_or_hung_up()?;
     let service = match args.detach {
         true => Service::running(args.socket.as_deref())?,
         false => Service::find(args.socket.as_deref(), run::mechanism(args.mechanism, &contract))?,

@@ -15,7 +15,7 @@ pub(super) const WORD: &str = "qualman";
 
 /// Runs the experiments and prints their report.
 pub(super) fn run(args: Args) -> Outcome {
-    let stop = Stop(interrupt::interrupted_by(&qfabric_demo::ending_signals())?);
+    let stop = Stop(interrupt::interrupted_or_hung_up()?);
     let options = Options {
         only: args.only.into_iter().filter(|word| word != WORD).collect(),
         frames: args.frames,

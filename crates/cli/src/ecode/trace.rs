@@ -14,7 +14,7 @@ use super::install::Place;
 use super::source::Source;
 use crate::connect::{self, Service};
 use crate::exit::{Done, Failure, Outcome};
-use crate::interrupt::interrupted_by;
+use crate::interrupt::interrupted_or_hung_up;
 use crate::output;
 
 /// Longest time without a check whether Ctrl-C was pressed.
@@ -70,7 +70,7 @@ pub(super) fn run(args: Args) -> Outcome {
     }
     request.memory_up = Some(MemoryUp { slots: args.slots, ..MemoryUp::default() });
     request.order.push(Step::MemoryUp);
-    let stop = interrupted_by(&qfabric_demo::ending_signals())?;
+    let stop = interrupted_or_hung_up()?;
     let ecalls = Ecalls::connect(&service.client).map_err(connect::failure)?;
     let mut events = ecalls.subscribe(&SubscriptionBuilder::from(request)).map_err(connect::failure)?;
     let shown = match &args.histogram {

@@ -18,7 +18,7 @@ use qfabric_types::Nanos;
 
 use crate::connect::{Service, failure};
 use crate::exit::{Done, Failure, Outcome};
-use crate::interrupt::interrupted_by;
+use crate::interrupt::interrupted_or_hung_up;
 use crate::output;
 use host::Listen;
 use rates::{Rates, Reading};
@@ -72,7 +72,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let stop = interrupted_by(&qfabric_demo::ending_signals())?;
+    let stop = interrupted_or_hung_up()?;
     let interfaces = host::interfaces(&args.listen, args.interface.as_deref())?;
     if !host::is_listening(&args.listen) {
         eprintln!("note: no server listens at {} yet", args.listen);
