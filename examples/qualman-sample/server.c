@@ -22,6 +22,7 @@ int main(int argc, char **argv)
     uint64_t reserved;
     qf_metp_server *server;
     qf_metp *client;
+    qf_metp_end end;
 
     if (argc != 5) {
         fprintf(stderr, "usage: %s INTERFACE ADDRESS TLS HOST\n", argv[0]);
@@ -38,6 +39,8 @@ int main(int argc, char **argv)
     /* While the queue is full, frames are left out; QF_STATE is the end. */
     while (qf_metp_send(client, QF_FRAME_I, frame, sizeof(frame), DELAY, 0, NULL) != QF_STATE)
         usleep(PERIOD / 1000);
+    CHECK(qf_metp_wait_for_end(client, 1000 * MS, &end));
+    printf("%s\n", end == QF_METP_CLOSED_BY_PEER ? "the client has closed the connection" : "the client is gone");
     qf_metp_free(client);
     qf_metp_server_free(server);
     return 0;

@@ -18,10 +18,13 @@ use crate::{End, Error};
 
 /// For an answer of the connection's own thread.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long dropping a connection waits at most until the close has left this host.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// One end of a connection. Both ends send and receive. Several threads may use it at the same time.
 ///
-/// Dropping it closes the connection; [`Connection::finish`] and [`Connection::wait_for_end`] first let everything
+/// Dropping it closes the connection. It waits up to 100 ms until the close has left this host, so that the other side
+/// learns it even if the process ends next. [`Connection::finish`] and [`Connection::wait_for_end`] first let everything
 /// arrive.
 ///
 /// **In a child made by `fork`** the connection belongs to the parent, where it continues. Calls of the child fail with
@@ -216,5 +219,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.close();
+        self.handover.wait_for_parting(FAREWELL);
     }
 }

@@ -39,6 +39,8 @@ const TICK: Duration = Duration::from_millis(20);
 const BATCH: usize = 64;
 /// How long an ended session answers the other side's last datagrams.
 const LINGER: Nanos = Nanos::from_millis(400);
+/// While the driver sleeps for this time, the task of the socket sends what was handed to it.
+const SENDING: Duration = Duration::from_millis(1);
 /// Connections that wait to become carriers.
 pub(crate) const MOST_ATTACHMENTS: usize = 4;
 
@@ -68,6 +70,7 @@ pub(crate) struct Driver {
     is_delivering: bool,
     is_finishing: bool,
     ended: Option<(EndReason, Instant)>,
+    has_parted: bool,
     ticked: Instant,
     buffer: Vec<u8>,
 }
@@ -107,6 +110,7 @@ impl Driver {
             is_delivering: true,
             is_finishing: false,
             ended: None,
+            has_parted: false,
             ticked: now,
             buffer: Vec::new(),
         })
@@ -122,6 +126,7 @@ impl Driver {
         loop {
             self.serve_application();
             self.carry_out();
+            self.part().await;
             if self.is_over() {
                 break;
             }
@@ -138,6 +143,15 @@ impl Driver {
         }
         self.grants.release().await;
         self.handover.end(end, statistics);
+    }
+
+    /// Once, after the end: lets the last datagrams leave this host and tells the application, whose process may end now.
+    async fn part(&mut self) {
+        if self.ended.is_some() && !self.has_parted {
+            self.has_parted = true;
+            tokio::time::sleep(SENDING).await;
+            self.handover.part();
+        }
     }
 
     /// Until something can be done.

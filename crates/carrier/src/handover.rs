@@ -123,6 +123,8 @@ pub(crate) struct State {
     last: ConnectionStatistics,
     /// The application closed the connection; its thread may not know yet.
     is_closed: bool,
+    /// The session has ended, and its last datagrams have left.
+    has_parted: bool,
     end: Option<End>,
 }
 
@@ -250,6 +252,12 @@ impl Handover {
         }
     }
 
+    /// Waits until the close has left this host.
+    pub(crate) fn wait_for_parting(&self, within: Duration) {
+        // Also ends when the connection does; in a child of a fork it returns at once.
+        let _ = self.wait("closing", within, |state| state.has_parted.then_some(()));
+    }
+
     /// In a child of a fork: never, because the connection goes on in the parent.
     pub(crate) fn ended(&self) -> Option<End> {
         self.check_process().ok()?;
@@ -325,6 +333,11 @@ impl Handover {
     /// Whether everything that the application submitted has been taken.
     pub(crate) fn is_drained(&self) -> bool {
         self.lock().outgoing.is_empty()
+    }
+
+    pub(crate) fn part(&self) {
+        self.lock().has_parted = true;
+        self.changed.notify_all();
     }
 
     /// The end, and the last statistics. Messages that arrived can still be taken.

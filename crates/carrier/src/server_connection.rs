@@ -3,25 +3,25 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use qfabric_client::Process;
 use qfabric_realm::{Right, Tls};
+use qfabric_types::Bytes;
 use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
 use tokio::sync::{Notify, mpsc};
 
 use crate::connection::Connection;
 use crate::driver::{Attachment, Attachments, Driver};
-use crate::handover::{Handover, process};
+use crate::handover::{Command, Handover, process};
 use crate::hello::{Answer, Hello, SessionKey};
 use crate::options::{Engine, Options, Secured};
 use crate::quic::{Arrival, Door};
-use crate::statistics::ConnectionStatistics;
 use crate::streams::StreamDriver;
-use crate::{End, Error, runtime};
+use crate::{Error, runtime};
 
 /// Sessions that clients opened and the application has not accepted.
 const MOST_WAITING: usize = 16;
@@ -40,9 +40,51 @@ pub struct ServerConnection {
 /// Sessions that wait for the application.
 #[derive(Default)]
 struct Opened {
-    waiting: Mutex<VecDeque<Connection>>,
+    queue: Mutex<Queue>,
     changed: Condvar,
     stop: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Connection>,
+    /// Sessions that wait for their first carrier; then they are offered.
+    coming: usize,
+    /// The application accepts no more.
+    is_closed: bool,
+}
+
+/// A session without a carrier yet.
+struct Coming {
+    opened: Arc<Opened>,
+    handover: Arc<Handover>,
+    peer: Name,
+    largest_message: Bytes,
+}
+
+impl Opened {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Coming {
+    /// Offers the session, which has its first carrier, to the application.
+    fn offer(self) {
+        let mut queue = self.opened.lock();
+        queue.coming -= 1;
+        if queue.is_closed {
+            // It has ended already if this fails.
+            return drop(self.handover.command(Command::Close));
+        }
+        let Coming { handover, peer, largest_message, .. } = self;
+        queue.waiting.push_back(Connection { handover, peer, largest_message });
+        self.opened.changed.notify_all();
+    }
+
+    fn give_up(self) {
+        self.opened.lock().coming -= 1;
+    }
 }
 
 impl ServerConnection {
@@ -79,16 +121,16 @@ impl ServerConnection {
             return Err(Error::Forked { what: "the service" });
         }
         let until = Instant::now() + within;
-        let mut waiting = self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.opened.lock();
         loop {
-            if let Some(connection) = waiting.pop_front() {
+            if let Some(connection) = queue.waiting.pop_front() {
                 return Ok(connection);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Error::TimeOut { what: "waiting for a client", within });
             }
-            waiting = self.opened.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self.opened.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -101,7 +143,12 @@ impl Drop for ServerConnection {
             return mem::forget(self.thread.take());
         }
         self.opened.stop.notify_one();
-        self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let refused = {
+            let mut queue = self.opened.lock();
+            queue.is_closed = true;
+            mem::take(&mut queue.waiting)
+        };
+        drop(refused);
         // The thread ends with its last session.
         drop(self.thread.take());
     }
@@ -168,23 +215,30 @@ impl Desk {
         self.check(host, service)?;
         let session = SessionKey::random();
         let handover = Handover::new(self.secured.options.memory().get()).map_err(|error| error.problem())?;
-        let handover = Arc::new(handover);
-        let attachments = self.run_session(&session, engine, &handover).map_err(|error| error.problem())?;
+        let coming = Coming {
+            opened: self.opened.clone(),
+            handover: Arc::new(handover),
+            peer: host.clone(),
+            largest_message: self.secured.options.largest_message,
+        };
+        let attachments = self.run_session(&session, engine, coming).map_err(|error| error.problem())?;
+        self.opened.lock().coming += 1;
         self.sessions.insert(session.clone(), Session { host: host.clone(), attachments: attachments.clone() });
-        let connection =
-            Connection { handover, peer: host.clone(), largest_message: self.secured.options.largest_message };
-        self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
-        self.opened.changed.notify_all();
         Ok((Answer::Opened { session }, attachments))
     }
 
-    /// Starts the task of a session; it waits for its first carrier.
-    fn run_session(&self, key: &SessionKey, engine: Engine, handover: &Arc<Handover>) -> Result<Attachments, Error> {
-        let (options, handover) = (&self.secured.options, handover.clone());
+    /// Starts the task of a session. It waits for its first carrier, and then offers itself to the application, which so
+    /// can ask for the connection's addresses at once.
+    fn run_session(&self, key: &SessionKey, engine: Engine, coming: Coming) -> Result<Attachments, Error> {
+        let (options, handover) = (&self.secured.options, coming.handover.clone());
         if engine == Engine::Metp {
-            let driver = Driver::new(options, key.tag(), handover, None)?;
+            let mut driver = Driver::new(options, key.tag(), handover, None)?;
             let attachments = driver.attachments();
-            tokio::task::spawn_local(driver.run());
+            tokio::task::spawn_local(async move {
+                driver.attach_first().await;
+                coming.offer();
+                driver.run().await;
+            });
             return Ok(attachments);
         }
         let (attachments, mut waiting) = mpsc::channel::<Attachment>(1);
@@ -192,8 +246,12 @@ impl Desk {
         tokio::task::spawn_local(async move {
             let first = waiting.recv().await;
             match first.and_then(|first| first.path.ok()) {
-                Some(path) => StreamDriver::new(&options, handover, path).run().await,
-                None => handover.end(End::Failed("the client is gone".to_owned()), ConnectionStatistics::default()),
+                Some(path) => {
+                    let driver = StreamDriver::new(&options, handover, path);
+                    coming.offer();
+                    driver.run().await;
+                }
+                None => coming.give_up(),
             }
         });
         Ok(attachments)
@@ -210,7 +268,10 @@ impl Desk {
             let message = format!("{host} may not connect to the service {service}: {why}");
             return Err(Problem::new("not_allowed", message, "add the right `connect` to the access list there"));
         }
-        let waiting = self.opened.waiting.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let waiting = {
+            let queue = self.opened.lock();
+            queue.waiting.len() + queue.coming
+        };
         if waiting >= MOST_WAITING || self.sessions.len() >= MOST_SESSIONS {
             let message = format!(
                 "the service {service} has {} sessions, of at most {MOST_SESSIONS}; {waiting} wait, of at most {MOST_WAITING}",

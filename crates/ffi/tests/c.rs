@@ -409,6 +409,7 @@ fn the_c_sample_reserves_memory_network_and_cpu_and_plays_a_film_from_another_ho
     assert!(output.status.success() && client.joint_contracts().unwrap().is_empty());
     assert!(serving.wait().unwrap().success());
     assert_eq!(said.next().unwrap(), "a client is served, 1843200 bit/s are reserved");
+    assert_eq!(said.next().unwrap(), "the client has closed the connection", "and not: it was silent for 10 s");
 }
 
 #[test]

@@ -92,6 +92,14 @@ impl Driver {
         Ok(id)
     }
 
+    /// Waits for a connection and attaches it.
+    pub(crate) async fn attach_first(&mut self) {
+        // Some: this side has a sender, too.
+        if let Some(attachment) = self.attachments.recv().await {
+            self.attach_connection(attachment);
+        }
+    }
+
     pub(crate) fn attach_connection(&mut self, attachment: Attachment) {
         let attached = attachment.path.and_then(|path| self.attach(Box::new(QuicDatagrams::new(path))));
         if let Some(reply) = attachment.reply {

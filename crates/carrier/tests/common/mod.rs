@@ -60,6 +60,7 @@ impl Realm {
         let server = self.serve(options.clone());
         let client = self.open("cam", server.address(), options.clone()).unwrap();
         let accepted = server.accept(PATIENCE).unwrap();
+        assert_eq!(accepted.statistics().carriers.len(), 1, "a session that is offered has its carrier");
         (server, client, accepted)
     }
 }
