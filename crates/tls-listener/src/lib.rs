@@ -1,4 +1,5 @@
-//! Accepts TCP connections and completes their TLS handshakes, a bounded number at the same time.
+//! Accepts TCP connections and completes their TLS handshakes: a bounded number at the same time, and from each network a
+//! bounded number in a second.
 //!
 //! Zenoh accepts connections through a crate of this name that bounds handshakes by their time, and not by their number.
 //! This crate takes its place with the part of its interface that Zenoh uses. A failed handshake is counted and logged
@@ -6,13 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod places;
+mod rates;
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -21,10 +23,12 @@ use futures_util::future::{AbortHandle, Aborted, abortable};
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{error::Elapsed, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
-use places::Places;
+use places::{Places, network_of};
+use rates::Rates;
 
 /// Connections that are accepted before handshakes go on.
 const BATCH: usize = 64;
@@ -34,7 +38,7 @@ const LOG_INTERVAL: u64 = 30_000;
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Number of handshakes of this process that failed: the certificate is from another authority or has expired, the time
-/// is over, or another handshake needed the place.
+/// is over, another handshake needed the place, or its network began too many.
 pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
@@ -61,7 +65,8 @@ impl Builder {
     /// Accepts the connections of `socket`.
     pub fn listen(self, socket: TcpListener) -> TlsListener {
         let Builder { tls, limit } = self;
-        TlsListener { socket, tls, limit, running: FuturesUnordered::new(), places: Places::default() }
+        let (running, places, rates) = (FuturesUnordered::new(), Places::default(), Arc::default());
+        TlsListener { socket, tls, limit, running, places, rates }
     }
 }
 
@@ -76,6 +81,7 @@ pub struct TlsListener {
     limit: Duration,
     running: FuturesUnordered<Handshake>,
     places: Places<AbortHandle>,
+    rates: Arc<Mutex<Rates>>,
 }
 
 impl TlsListener {
@@ -111,8 +117,10 @@ impl TlsListener {
             match self.socket.poll_accept(context) {
                 Poll::Ready(accepted) => {
                     let (stream, from) = accepted?;
-                    let (handshake, end) = abortable(timeout(self.limit, self.tls.accept(stream)));
-                    let (number, ends) = self.places.enter(from.ip(), end);
+                    let network = network_of(from.ip());
+                    let handshake = handshake(self.tls.clone(), stream, network, self.rates.clone());
+                    let (handshake, end) = abortable(timeout(self.limit, handshake));
+                    let (number, ends) = self.places.enter(network, end);
                     if let Some(ends) = ends {
                         ends.abort();
                     }
@@ -123,6 +131,21 @@ impl TlsListener {
         }
         Ok(false)
     }
+}
+
+/// Waits for the client's first message, and answers it if the account of the network covers it. The answer is what costs
+/// CPU time here: a key exchange and a signature.
+async fn handshake(
+    tls: TlsAcceptor,
+    stream: TcpStream,
+    network: IpAddr,
+    rates: Arc<Mutex<Rates>>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    if !rates.lock().unwrap_or_else(PoisonError::into_inner).take(network, Instant::now()) {
+        return Err(io::Error::other(format!("{network} begins more handshakes than its 32 in a second")));
+    }
+    begun.into_stream(tls.config().clone()).await
 }
 
 fn not_accepted(error: io::Error) -> io::Error {
@@ -136,7 +159,7 @@ fn not_accepted(error: io::Error) -> io::Error {
 fn completed(outcome: Outcome) -> Option<TlsStream<TcpStream>> {
     let (why, next) = match outcome {
         Ok(Ok(Ok(stream))) => return Some(stream),
-        Ok(Ok(Err(error))) => (error.to_string(), "compare certificates, see its log"),
+        Ok(Ok(Err(error))) => (error.to_string(), "compare certificates, or see its log"),
         Ok(Err(late)) => (late.to_string(), "see its log"),
         Err(Aborted) => {
             ("it was the oldest of too many".to_owned(), "see the guide on a firewall in front of the daemon")

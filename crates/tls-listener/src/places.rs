@@ -32,8 +32,7 @@ impl<T> Places<T> {
     /// Takes a place. Returns its number, and the handshake that has to end for it: without a free place the oldest one
     /// of the same network if it has all of its places, else the oldest one of all. A host that answers needs a place
     /// for a few milliseconds, so the oldest handshakes are those of hosts that do not answer.
-    pub(crate) fn enter(&mut self, from: IpAddr, handshake: T) -> (u64, Option<T>) {
-        let network = network_of(from);
+    pub(crate) fn enter(&mut self, network: IpAddr, handshake: T) -> (u64, Option<T>) {
         let mut own = self.taken.iter().enumerate().filter(|(_, place)| place.network == network).map(|(at, _)| at);
         let oldest = own.next();
         let leaves = match oldest {
@@ -55,8 +54,8 @@ impl<T> Places<T> {
     }
 }
 
-/// A host may use all IPv6 addresses of its network.
-fn network_of(address: IpAddr) -> IpAddr {
+/// The network of an address: a host may use all IPv6 addresses of its /64.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address @ IpAddr::V4(_) => address,

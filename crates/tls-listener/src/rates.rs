@@ -1,0 +1,71 @@
+//! The rate of handshakes of each network: a first message (`ClientHello`) makes this host compute an answer.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Handshakes that a network may begin at once: all hosts of a network begin together when its power returns.
+pub(crate) const BURST: u32 = 256;
+/// The time in which a network may begin one more: 32 in a second.
+const INTERVAL: Duration = Duration::from_micros(31_250);
+/// Networks that are remembered.
+const MOST_NETWORKS: usize = 4_096;
+
+/// For each network, the time from which on its whole burst is available again (the generic cell rate algorithm).
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    full_at: HashMap<IpAddr, Instant>,
+}
+
+impl Rates {
+    /// Takes one handshake from the network's account; false if the account is empty.
+    pub(crate) fn take(&mut self, network: IpAddr, now: Instant) -> bool {
+        if self.full_at.len() >= MOST_NETWORKS && !self.full_at.contains_key(&network) {
+            self.forget(now);
+        }
+        let full_at = self.full_at.get(&network).copied().unwrap_or(now).max(now) + INTERVAL;
+        let is_covered = full_at <= now + INTERVAL * BURST;
+        if is_covered {
+            self.full_at.insert(network, full_at);
+        }
+        is_covered
+    }
+
+    /// Forgets networks with a full account. If there are none, all accounts start again: a flood from thousands of
+    /// networks must not close the port for others.
+    fn forget(&mut self, now: Instant) {
+        self.full_at.retain(|_, full_at| *full_at > now);
+        if self.full_at.len() >= MOST_NETWORKS {
+            self.full_at.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v4(number: usize) -> IpAddr {
+        IpAddr::from(u32::try_from(number).unwrap().to_be_bytes())
+    }
+
+    #[test]
+    fn a_network_begins_its_burst_at_once_and_then_its_rate_and_others_are_not_affected() {
+        let (mut rates, begin) = (Rates::default(), Instant::now());
+        let taken = |rates: &mut Rates, network, at| (0..1_000).filter(|_| rates.take(network, at)).count();
+        assert_eq!(taken(&mut rates, v4(1), begin), 256);
+        assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(1)), 32);
+        assert_eq!(taken(&mut rates, v4(2), begin + Duration::from_secs(1)), 256);
+        assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(60)), 256);
+    }
+
+    #[test]
+    fn a_bounded_number_of_networks_is_remembered_and_none_is_kept_out() {
+        let (mut rates, begin) = (Rates::default(), Instant::now());
+        for number in 0..3 * MOST_NETWORKS {
+            assert!(rates.take(v4(number), begin));
+            assert!(rates.full_at.len() <= MOST_NETWORKS);
+        }
+        assert!(rates.take(v4(0), begin + Duration::from_secs(60)));
+    }
+}
