@@ -240,12 +240,16 @@ struct sk_buff *BPF_PROG(qf_dequeue, struct Qdisc *sch)
 	return lone.who ? dequeue_lone(sch) : dequeue_one(sch);
 }
 
+/* The address of the queue that has this object's state, only to compare it. 0: none. */
+u64 owner;
+
 /* Refuses a second interface: an object has the state of one queue. */
 SEC("struct_ops/qf_init")
 int BPF_PROG(qf_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack *extack)
 {
-	if (stats.ifindex)
+	if (owner)
 		return -EBUSY;
+	owner = (u64)sch;
 	stats.ifindex = sch->dev_queue->dev->ifindex;
 	return 0;
 }
@@ -275,9 +279,14 @@ void BPF_PROG(qf_reset, struct Qdisc *sch)
 	sch->qstats.backlog = 0;
 }
 
+/* The kernel also destroys a queue whose init was refused. The queue in use keeps the state then: any user may try to
+ * attach this discipline to an interface of a network namespace of their own. */
 SEC("struct_ops/qf_destroy")
 void BPF_PROG(qf_destroy, struct Qdisc *sch)
 {
+	if (owner != (u64)sch)
+		return;
+	owner = 0;
 	stats.ifindex = 0;
 }
 

@@ -131,7 +131,7 @@ int qf_command_raise(struct qf_command *ctx)
 		return -ENODEV;
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
-	error = qf_raise(&c->machine, slot, deadline);
+	error = qf_raise_one(&c->machine, slot, deadline);
 	bpf_spin_unlock(&c->lock);
 	qf_reconsider((s32)qf_slot(slot)->cpu, 0);
 	return error;
@@ -157,11 +157,11 @@ QF_INLINE bool qf_requeue(struct task_struct *p, u64 from, u64 to)
 	return moved;
 }
 
-QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t, u32 left)
+QF_INLINE void qf_relocate(struct task_struct *p, struct qf_thread *t)
 {
 	u64 to = qf_queue_of(p, qf_counted_slot(t));
 	s32 cpu = scx_bpf_task_cpu(p);
-	u64 from[3] = { QF_DSQ_SHARED, QF_DSQ_CPU(cpu), left };
+	u64 from[3] = { QF_DSQ_SHARED, QF_DSQ_CPU(cpu), t->left };
 	u32 home = (u32)to;
 	s32 i;
 
@@ -195,13 +195,18 @@ QF_INLINE int qf_join_thread(struct task_struct *p, const struct qf_join *ask)
 	old = __sync_lock_test_and_set(&t->wanted, word);
 	t->children = ask->children;
 	if (old != word) {
+		t->left = qf_valid(old) ? qf_slot_of(old) : 0;
 		qf_members(old, -1);
 		qf_members(word, 1);
 	}
 	if (p->flags & PF_EXITING)
 		return qf_quit(t);
 	qf_recount(p, t, now);
-	qf_relocate(p, t, qf_valid(old) && old != word ? qf_slot_of(old) : 0);
+	/* The repeated command looks into the former server's queue, too: the thread may have been on its way into it. No
+	 * other code would take it out before that server runs again. */
+	qf_relocate(p, t);
+	if (old == word)
+		t->left = 0;
 	return 0;
 }
 

@@ -15,6 +15,9 @@
 #define BPF_F_TIMER_CPU_PIN 2ULL
 /* A timer that is this late counts as lost. */
 #define QF_TIMER_LATE_NS 1000000ULL
+/* Events of one server that may wait. Otherwise a server that does not run could take all QF_EVENTS places of its CPU,
+ * and no other server on it would be favoured. */
+#define QF_EVENTS_EACH 32
 
 struct qf_cpu {
 	struct bpf_spin_lock lock;
@@ -170,6 +173,23 @@ static int qf_timer(void *map, u32 *key, struct qf_cpu *c)
 	return 0;
 }
 
+/* Raises an event, unless too many events of this server wait. `own[0]` counts the events that were raised. */
+QF_INLINE int qf_raise_one(struct qf_machine *m, u32 slot, u64 deadline)
+{
+	struct qf_server *s = qf_server(slot);
+	u64 over = s->events[0] + s->events[1] + s->events[2] + s->events[3] + s->events[4] + s->events_late;
+	int error;
+
+	if (s->own[0] - over >= QF_EVENTS_EACH) {
+		s->events_refused++;
+		m->counts.events_refused++;
+		return -ENOSPC;
+	}
+	error = qf_raise(m, slot, deadline);
+	s->own[0] += !error;
+	return error;
+}
+
 QF_GLOBAL int qf_take(s32 cpu, u32 slot)
 {
 	struct qf_cpu *c = qf_cpu(cpu);
@@ -179,7 +199,7 @@ QF_GLOBAL int qf_take(s32 cpu, u32 slot)
 	slot = QF_SLOT(slot);
 	bpf_spin_lock(&c->lock);
 	if (qf_has(&c->machine, slot))
-		qf_raise(&c->machine, slot, raised.deadline_ns[slot] ?: QF_NEVER);
+		qf_raise_one(&c->machine, slot, raised.deadline_ns[slot] ?: QF_NEVER);
 	bpf_spin_unlock(&c->lock);
 	return 0;
 }

@@ -74,7 +74,7 @@ QF_GLOBAL int qf_count(u64 word, s32 by, u64 now, u64 flags)
 	if (before == 1 && by < 0)
 		qf_block(&c->machine, slot, now, !!(flags & SCX_DEQ_SLEEP));
 	if (by > 0 && flags & SCX_ENQ_WAKEUP && s->flags & QF_SLOT_WAKE_EVENTS)
-		qf_raise(&c->machine, slot, QF_NEVER);
+		qf_raise_one(&c->machine, slot, QF_NEVER);
 	bpf_spin_unlock(&c->lock);
 	return 0;
 }

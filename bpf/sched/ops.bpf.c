@@ -197,12 +197,13 @@ s32 BPF_PROG(qf_op_init)
 	return error;
 }
 
+/* The kind is written last: user space reads the reason as soon as the kind is not 0. */
 void QF_OP(exit, struct scx_exit_info *info)
 {
-	exited.kind = (s32)info->kind;
 	exited.code = info->exit_code;
 	bpf_probe_read_kernel_str(exited.reason, sizeof(exited.reason), info->reason);
 	bpf_probe_read_kernel_str(exited.message, sizeof(exited.message), info->msg);
+	__sync_fetch_and_add(&exited.kind, (s32)info->kind);
 }
 
 SEC(".struct_ops.link")

@@ -23,7 +23,8 @@ struct qf_thread {
 	u64 counted;
 	u64 woken_ns;
 	u32 children;
-	u32 zero;
+	/* The server that the last command made it leave, until the command was repeated. 0: none. */
+	u32 left;
 };
 #define QF_RUNNABLE 0x80000000ULL
 #define qf_slot_of(word) ((u32)(word) & (QF_SLOTS - 1))

@@ -43,6 +43,22 @@ fn a_work_conserving_server_gets_unreserved_time_but_best_effort_keeps_its_part(
     assert_eq!(servers.stats(other).missed, 0);
 }
 
+#[test]
+fn a_server_takes_the_place_of_a_large_one_for_which_there_is_no_second_room() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (old, hog) = servers.hog(&server(10, 6));
+    let aligned = ServerSpec { phase: Some(clock::now()), ..server(10, 6) };
+    assert!(matches!(servers.ext.create(&aligned), Err(ExtError::NoRoom { .. })));
+    let new = servers.ext.create_instead(&aligned, old).unwrap();
+    servers.ext.join(new, hog.thread, false).unwrap();
+    servers.ext.destroy(old).unwrap();
+    sleep_ms(50);
+    let (used, _) = servers.share_over(new, 200);
+    servers.ext.destroy(new).unwrap();
+    about(used, 0.6, 0.02);
+}
+
 /// A timer begins each service, on an idle CPU. The worker hardly reads its clock: each reading corrects the kernel's
 /// account.
 #[test]

@@ -96,6 +96,16 @@ fn an_event_that_is_late_is_dropped_and_counted() {
     assert_eq!(servers.stats(other).missed, 0);
 }
 
+#[test]
+fn a_server_that_does_not_run_leaves_room_for_events_of_others() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let (idle, other) = (servers.create(&server(20, 2)), servers.create(&server(20, 2)));
+    let waiting = (0..300).filter(|_| servers.ext.raise(idle, None).is_ok()).count();
+    assert!((1..100).contains(&waiting), "{waiting}");
+    servers.ext.raise(other, None).unwrap();
+}
+
 /// Compares two threads that sleep between frames, with the same reservation: with and without events for wake-ups.
 #[test]
 fn a_sleeper_whose_wake_ups_raise_events_waits_less_than_one_without() {

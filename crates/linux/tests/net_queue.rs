@@ -45,6 +45,18 @@ fn a_second_attachment_is_refused_and_the_first_continues() {
 }
 
 #[test]
+fn the_queue_of_an_interface_is_refused_on_another_one_at_each_attempt() {
+    let Some(_live) = dwcs() else { return };
+    let (pair, other, mut book) = (Pair::new("owner"), Pair::new("other"), net_common::Folder::book());
+    let before = other.root();
+    let _attachment = Attachment::attach(pair.near(), &request(MEGABIT), &mut book).unwrap();
+    for attempt in 0..3 {
+        assert!(other.set_root(&pair.root()).is_err(), "attempt {attempt}");
+    }
+    assert_eq!(other.root(), before);
+}
+
+#[test]
 fn a_former_discipline_is_restored_with_its_options() {
     let Some(_live) = dwcs() else { return };
     let (pair, mut book) = (Pair::new("former"), net_common::Folder::book());

@@ -5,7 +5,7 @@
 //! | the first setting of a group or thread | creates a server on the CPU that the setting names |
 //! | another thread of the group | joins the server; children of the thread also join |
 //! | a changed budget, period, window, favour or controller | takes effect at once, also for the running job |
-//! | another CPU or alignment | creates a new server there, moves the threads, removes the old server |
+//! | another CPU or alignment, or an aligned period | creates a new server, moves the threads, removes the old one |
 //! | none | the thread leaves; the server is removed with its last thread |
 
 use std::collections::{HashMap, HashSet};
@@ -54,10 +54,11 @@ struct Request {
 }
 
 impl Request {
-    /// True if a server with the parameters `other` cannot be changed to `self`, so that a new server is needed.
+    /// True if a server with the parameters `other` cannot be changed to `self`, so that a new server is needed. A
+    /// changed period continues from the present deadline, so it would leave the common grid.
     fn needs_new_server(&self, other: &Request) -> bool {
-        let fixed = |request: &Request| (request.terms.cpu, request.terms.aligned);
-        fixed(self) != fixed(other)
+        let grid = |request: &Request| request.terms.aligned.then(|| request.reservation.period());
+        (self.terms.cpu, grid(self)) != (other.terms.cpu, grid(other))
     }
 
     fn window(&self) -> Window {
@@ -156,8 +157,8 @@ impl ExtMechanism {
 
     /// Moves the threads before the old server is removed, so no thread is without a server in between.
     fn recreate(&mut self, key: Key, request: Request) -> Result<ServerId, ExtError> {
-        let id = self.ext.create(&request.spec())?;
-        let Some(server) = self.servers.get_mut(&key) else { return Ok(id) };
+        let Some(server) = self.servers.get_mut(&key) else { return self.ext.create(&request.spec()) };
+        let id = self.ext.create_instead(&request.spec(), server.id)?;
         for member in &server.members {
             // If the thread has ended, the mechanism forgets it when the end is reported.
             let _ = self.ext.join(id, *member, matches!(key, Key::Group(_)));
@@ -318,6 +319,18 @@ mod tests {
         assert_eq!(more.change_from(&old), Change::service(Nanos::from_millis(12)));
         assert!(request(10, ServerTerms { cpu: Some(1), ..ServerTerms::default() }).needs_new_server(&old));
         assert!(request(10, ServerTerms { aligned: true, ..ServerTerms::default() }).needs_new_server(&old));
+    }
+
+    #[test]
+    fn another_period_needs_a_new_server_only_if_periods_are_aligned() {
+        let aligned = ServerTerms { aligned: true, ..ServerTerms::default() };
+        let longer = |terms: ServerTerms| {
+            let reservation = Reservation::new(Nanos::from_millis(10), Nanos::from_millis(60)).unwrap();
+            Request { reservation, ..request(10, terms) }
+        };
+        assert!(longer(aligned).needs_new_server(&request(10, aligned)));
+        assert!(!request(12, aligned).needs_new_server(&request(10, aligned)));
+        assert!(!longer(ServerTerms::default()).needs_new_server(&request(10, ServerTerms::default())));
     }
 
     #[test]

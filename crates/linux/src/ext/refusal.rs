@@ -57,7 +57,7 @@ pub(super) fn of(what: &str, error: &io::Error) -> ExtError {
         libc::ENOENT => ("the server no longer exists", "create it again"),
         libc::EBUSY => ("its slot is in use by another program", "load the scheduler again"),
         libc::EINVAL | libc::ERANGE | libc::EDOM => ("a value is outside the range of the scheduler", "report this"),
-        libc::ENOSPC => ("too many events already wait on its CPU", "raise fewer events, or give them deadlines"),
+        libc::ENOSPC => ("too many events already wait", "raise fewer events, or give them deadlines"),
         libc::ENOMEM => ("the kernel has too little memory", "free some memory"),
         libc::EPERM => ("this process may not use BPF", "run it as root, or with CAP_BPF and CAP_PERFMON"),
         _ => ("the kernel refused without a known reason", "read the kernel log (dmesg)"),

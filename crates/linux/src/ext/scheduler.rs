@@ -95,9 +95,19 @@ impl Ext {
     /// plus the part of best effort must not exceed one CPU. This test is necessary; if losses are allowed it is not
     /// sufficient, but the broker's admission is.
     pub fn create(&mut self, spec: &ServerSpec) -> Result<ServerId, ExtError> {
+        self.create_beside(spec, None)
+    }
+
+    /// Creates a server in place of `old`, whose bandwidth it may use, because both together may exceed the CPU. The
+    /// caller then moves the threads and destroys `old`.
+    pub fn create_instead(&mut self, spec: &ServerSpec, old: ServerId) -> Result<ServerId, ExtError> {
+        self.create_beside(spec, Some(old.0))
+    }
+
+    fn create_beside(&mut self, spec: &ServerSpec, old: Option<u32>) -> Result<ServerId, ExtError> {
         self.check_alive()?;
         refusal::check(spec)?;
-        let cpu = self.place(spec)?;
+        let cpu = self.place(spec, old)?;
         let slot = self.free_slot()?;
         let mut ask =
             qf_create { slot, cpu, flags: flags(spec.wake_events), config: config(spec), ..Default::default() };
@@ -105,8 +115,11 @@ impl Ext {
         control::fits(&control, spec.period)?;
         self.kernel.create.call(&mut ask).map_err(|e| refusal::of("create a server", &e))?;
         self.servers.insert(slot, ask);
-        if control.on == 1 {
-            self.control(slot, control)?;
+        if control.on == 1
+            && let Err(error) = self.control(slot, control)
+        {
+            self.destroy(ServerId(slot))?;
+            return Err(error);
         }
         Ok(ServerId(slot))
     }
@@ -243,16 +256,16 @@ impl Ext {
         others.fold(self.config.best_effort_share() + OVERHEAD, |sum, server| sum + share(&server.config))
     }
 
-    /// The requested CPU, or the online CPU with the most free share.
-    fn place(&self, spec: &ServerSpec) -> Result<u32, ExtError> {
+    /// The requested CPU, or the online CPU with the most free share. The server in slot `but` does not count.
+    fn place(&self, spec: &ServerSpec, but: Option<u32>) -> Result<u32, ExtError> {
         let online = CpuList::online();
         let asked = share(&config(spec));
         let cpu = match spec.cpu {
             Some(cpu) if online.iter().any(|c| c == cpu) && cpu < self.kernel.cpus() => cpu,
             Some(cpu) => return Err(refusal::no_cpu(cpu)),
-            None => online.iter().min_by_key(|cpu| self.booked(*cpu, None)).unwrap_or(0),
+            None => online.iter().min_by_key(|cpu| self.booked(*cpu, but)).unwrap_or(0),
         };
-        refusal::room(asked, self.booked(cpu, None), cpu)?;
+        refusal::room(asked, self.booked(cpu, but), cpu)?;
         Ok(cpu)
     }
 

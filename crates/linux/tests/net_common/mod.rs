@@ -111,6 +111,11 @@ impl Pair {
         self.near.set_root(0x70000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
     }
 
+    /// Sets a root discipline without options, as another program would.
+    pub(crate) fn set_root(&self, kind: &str) -> io::Result<()> {
+        self.near.set_root(0x70000, kind, None)
+    }
+
     /// Test packets that arrive within `time`, at most `most`.
     pub(crate) fn received_within(&self, time: Duration, most: usize) -> Vec<Arrival> {
         let (end, mut arrived, mut buffer) = (Instant::now() + time, Vec::new(), [0; 4096]);
