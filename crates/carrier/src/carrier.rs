@@ -72,6 +72,10 @@ pub(crate) trait Carrier {
     fn has_room(&self) -> bool;
     /// Waits for room.
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()>;
+    /// Whether no datagram waits in the layer below.
+    fn is_drained(&self) -> bool {
+        true
+    }
     /// Appends the next datagram to the empty `buffer`. `Ready(false)`: the carrier is closed.
     fn poll_receive(&mut self, context: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<bool>;
     fn counts(&self) -> CarrierCounts;

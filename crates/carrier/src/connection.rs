@@ -11,7 +11,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes};
 
 use crate::grant::RateGrant;
-use crate::handover::{Command, Event, Handover, Message, Reply, Submitted};
+use crate::handover::{Command, Event, Handover, Message, Reply, Submitted, later};
 use crate::recording::Recording;
 use crate::statistics::ConnectionStatistics;
 use crate::{End, Error};
@@ -75,7 +75,8 @@ impl Connection {
             return Err((Error::Option { option: "message", value, allowed }, data));
         }
         let at = Instant::now();
-        let message = Submitted { kind, at, deadline: deadline.map(|time| at + time), data };
+        let deadline = deadline.map(|time| later(at, time));
+        let message = Submitted { kind, at, deadline, data, mode_behind: None };
         self.handover.submit(message, within).map_err(|refused| (refused.0, refused.1.data))
     }
 
@@ -169,7 +170,7 @@ impl Connection {
     /// Changes the own address of a carrier while messages flow; the other side follows.
     ///
     /// # Errors
-    /// The address cannot be used, or the carrier has no address to change.
+    /// The address cannot be used, the carrier has no address to change, or the other side opened the connection.
     pub fn rebind(&self, carrier: u32, local: SocketAddr) -> Result<(), Error> {
         self.ask(PATIENCE, |reply| Command::Rebind { carrier, local, reply })
     }

@@ -145,11 +145,16 @@ impl Driver {
         self.handover.end(end, statistics);
     }
 
-    /// Once, after the end: lets the last datagrams leave this host and tells the application, whose process may end now.
+    /// After the end: lets the last datagrams leave this host. When they have, tells the application, whose process may
+    /// end now.
     async fn part(&mut self) {
-        if self.ended.is_some() && !self.has_parted {
+        if self.ended.is_none() || self.has_parted {
+            return;
+        }
+        tokio::time::sleep(SENDING).await;
+        let is_drained = self.carriers.values().all(|attached| attached.carrier.is_drained());
+        if is_drained && !self.session.is_closing() {
             self.has_parted = true;
-            tokio::time::sleep(SENDING).await;
             self.handover.part();
         }
     }
@@ -185,8 +190,14 @@ impl Driver {
             self.obey(command);
         }
         self.resume_delivery();
-        let (handover, session) = (self.handover.clone(), &mut self.session);
-        while handover.offer(|message| submit(session, message)) {}
+        let handover = self.handover.clone();
+        while let Some(taken) = handover.offer(|message| submit(&mut self.session, message)) {
+            if let Some(mode) = taken.mode_behind {
+                self.session.set_mode(now(), mode);
+                // The other side learns of this change before the next one replaces it.
+                self.carry_out();
+            }
+        }
         self.finish_when_drained();
     }
 
@@ -260,7 +271,7 @@ impl Driver {
         let (renewals, renewal_failure) = self.recording.as_ref().map(Recording::written).unwrap_or_default();
         ConnectionStatistics {
             session: self.session.statistics(),
-            carriers: self.carriers.values().map(Attached::statistics).collect(),
+            carriers: self.carriers.values().map(|attached| attached.statistics(self.sending)).collect(),
             rate: self.rate,
             granted,
             revocations: self.grants.revocations(),
@@ -321,6 +332,7 @@ mod tests {
 
     use super::*;
     use crate::connection::Connection;
+    use crate::handover::Command;
     use crate::memory::memory_pair;
     use crate::{End, runtime};
 
@@ -362,6 +374,26 @@ mod tests {
         other.finish().unwrap();
         assert_eq!([&one, &other].map(|end| end.wait_for_end(PATIENCE).unwrap()), [End::Finished, End::Finished]);
         assert_eq!(one.statistics().session.delivered, 40);
+    }
+
+    #[test]
+    fn the_application_waits_until_a_full_carrier_has_taken_the_close() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let handover = Arc::new(Handover::new(1 << 20).unwrap());
+            let mut driver = Driver::new(&Options::default(), 7, handover, None).unwrap();
+            let (one, _other) = memory_pair(600);
+            let carrier = CarrierId(driver.attach(Box::new(one)).unwrap());
+            driver.session.set_writable(now(), carrier, false).unwrap();
+            driver.obey(Command::Close);
+            driver.carry_out();
+            driver.part().await;
+            assert!(!driver.has_parted);
+            driver.session.set_writable(now(), carrier, true).unwrap();
+            driver.carry_out();
+            driver.part().await;
+            assert!(driver.has_parted);
+        });
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the application and the connection's thread hand each other: messages, events and commands, all bounded.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::mpsc::SyncSender;
@@ -8,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use qfabric_client::Process;
-use qfabric_metp::{FrameKind, Mode, Outcome};
+use qfabric_metp::{FrameKind, Mode, Outcome, SendRefusal};
 use qfabric_types::{BitRate, Nanos};
 use tokio::sync::Notify;
 
@@ -88,6 +89,14 @@ pub(crate) struct Submitted {
     pub(crate) at: Instant,
     pub(crate) deadline: Option<Instant>,
     pub(crate) data: Vec<u8>,
+    /// The mode of the messages behind it, if it changes there.
+    pub(crate) mode_behind: Option<Mode>,
+}
+
+/// The session has taken a message.
+pub(crate) struct Taken {
+    /// See [`Submitted::mode_behind`].
+    pub(crate) mode_behind: Option<Mode>,
 }
 
 pub(crate) type Reply<T> = SyncSender<Result<T, Error>>;
@@ -123,9 +132,22 @@ pub(crate) struct State {
     last: ConnectionStatistics,
     /// The application closed the connection; its thread may not know yet.
     is_closed: bool,
+    /// The application has finished: it sends no more messages.
+    is_finished: bool,
     /// The session has ended, and its last datagrams have left.
     has_parted: bool,
     end: Option<End>,
+}
+
+impl State {
+    /// Why the application may submit no more messages, if it has said so itself.
+    fn refusal(&self) -> Option<Error> {
+        if self.is_closed {
+            return Some(Error::Ended(End::Closed));
+        }
+        let is_refused = self.is_finished && self.end.is_none();
+        is_refused.then(|| Error::Refused(Box::new(SendRefusal::Finished.problem())))
+    }
 }
 
 pub(crate) struct Handover {
@@ -164,7 +186,7 @@ impl Handover {
         mut take: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, Error> {
         self.check_process()?;
-        let until = Instant::now() + within;
+        let until = later(Instant::now(), within);
         let mut state = self.lock();
         loop {
             if let Some(taken) = take(&mut state) {
@@ -188,35 +210,42 @@ impl Handover {
         if let Err(error) = self.check_process() {
             return Err(Box::new((error, message)));
         }
-        if self.lock().is_closed {
-            return Err(Box::new((Error::Ended(End::Closed), message)));
-        }
         let mut message = Some(message);
         let taken = self.wait("sending", within, |state| {
-            if state.end.is_some() || state.is_closed || state.outgoing.len() >= MOST_OUTGOING {
+            if let Some(refusal) = state.refusal() {
+                return Some(Err(refusal));
+            }
+            if state.end.is_some() || state.outgoing.len() >= MOST_OUTGOING {
                 return None;
             }
             state.outgoing.push_back(message.take()?);
             state.accepted += 1;
             state.pending += 1;
-            Some(state.accepted - 1)
+            Some(Ok(state.accepted - 1))
         });
         self.wake.notify_one();
         match (taken, message) {
-            (Err(error), Some(message)) => Err(Box::new((error, message))),
-            (taken, _) => Ok(taken.expect("a message is kept only if it is not taken")),
+            (Err(error) | Ok(Err(error)), Some(message)) => Err(Box::new((error, message))),
+            (taken, _) => Ok(taken.and_then(|taken| taken).expect("a message is kept only if it is not taken")),
         }
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<(), Error> {
-        let is_last = matches!(command, Command::Close);
+        let (is_last, is_finish) = (matches!(command, Command::Close), matches!(command, Command::Finish));
+        let mode = if let Command::Mode(mode) = command { Some(mode) } else { None };
         let mut command = Some(command);
         self.wait("a command", Duration::from_secs(1), |state| {
             if state.end.is_some() || state.commands.len() >= MOST_COMMANDS {
                 return None;
             }
+            if let (Some(mode), Some(last)) = (mode, state.outgoing.back_mut()) {
+                // Commands overtake messages, and what was submitted keeps its mode.
+                last.mode_behind = Some(mode);
+                return Some(());
+            }
             state.commands.push_back(command.take()?);
             state.is_closed |= is_last;
+            state.is_finished |= is_finish;
             Some(())
         })?;
         self.wake.notify_one();
@@ -284,16 +313,22 @@ impl Handover {
         command
     }
 
-    /// Passes the first message to `send`, which returns whether it took it.
-    pub(crate) fn offer(&self, send: impl FnOnce(&Submitted) -> bool) -> bool {
-        let Some(message) = self.lock().outgoing.pop_front() else { return false };
+    /// Passes the first message to `send`, which returns whether it took it. Its place stays taken meanwhile.
+    pub(crate) fn offer(&self, send: impl FnOnce(&Submitted) -> bool) -> Option<Taken> {
+        let message = {
+            let mut state = self.lock();
+            let first = state.outgoing.front_mut()?;
+            Submitted { data: mem::take(&mut first.data), ..*first }
+        };
         let is_taken = send(&message);
-        if is_taken {
-            self.changed.notify_all();
-        } else {
-            self.lock().outgoing.push_front(message);
+        let mut state = self.lock();
+        if !is_taken {
+            state.outgoing.front_mut()?.data = message.data;
+            return None;
         }
-        is_taken
+        let mode_behind = state.outgoing.pop_front()?.mode_behind;
+        self.changed.notify_all();
+        Some(Taken { mode_behind })
     }
 
     /// The first message.
@@ -340,13 +375,23 @@ impl Handover {
         self.changed.notify_all();
     }
 
-    /// The end, and the last statistics. Messages that arrived can still be taken.
+    /// The end, and the last statistics. Messages that arrived can still be taken. Must run in a runtime.
     pub(crate) fn end(&self, end: End, statistics: ConnectionStatistics) {
-        let mut state = self.lock();
-        state.last = statistics;
-        state.end.get_or_insert(end);
+        let commands = {
+            let mut state = self.lock();
+            state.last = statistics;
+            state.end.get_or_insert(end);
+            mem::take(&mut state.commands)
+        };
         self.changed.notify_all();
+        // They came after the last look. A grant among them would stay reserved; its end asks the daemon.
+        tokio::task::spawn_blocking(move || drop(commands));
     }
+}
+
+/// The time `by` after `at`. `Duration::MAX` and other times that cannot be expressed count as a year.
+pub(crate) fn later(at: Instant, by: Duration) -> Instant {
+    at.checked_add(by).unwrap_or_else(|| at + Duration::from_secs(365 * 86_400))
 }
 
 /// The calling process.
@@ -356,4 +401,53 @@ pub(crate) fn process() -> Result<Process, Error> {
 
 fn cost(message: &Message) -> u64 {
     message.data.len() as u64 + MESSAGE_COST
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
+    use super::*;
+
+    #[test]
+    fn after_finish_no_message_is_taken() {
+        let handover = Handover::new(1 << 20).unwrap();
+        handover.command(Command::Finish).unwrap();
+        let message =
+            Submitted { kind: FrameKind::Other, at: Instant::now(), deadline: None, data: vec![1], mode_behind: None };
+        let (error, message) = *handover.submit(message, Duration::ZERO).unwrap_err();
+        assert_eq!((error.problem().code.as_str(), message.data.len()), ("finished", 1));
+        handover.wait_for_outcomes(Duration::ZERO).expect("nothing waits for an outcome");
+    }
+
+    #[test]
+    fn messages_that_wait_keep_their_mode() {
+        let handover = Handover::new(1 << 20).unwrap();
+        let (at, kind) = (Instant::now(), FrameKind::Other);
+        let message = Submitted { kind, at, deadline: None, data: vec![1], mode_behind: None };
+        assert!(handover.submit(message, Duration::ZERO).is_ok());
+        handover.command(Command::Mode(Mode::PartiallyReliable)).unwrap();
+        assert!(handover.take_command().is_none() && handover.offer(|_| false).is_none());
+        let taken = handover.offer(|message| message.data == [1]).unwrap();
+        assert_eq!(taken.mode_behind, Some(Mode::PartiallyReliable));
+        handover.command(Command::Mode(Mode::TotallyReliable)).unwrap();
+        assert!(matches!(handover.take_command(), Some(Command::Mode(Mode::TotallyReliable))));
+    }
+
+    #[test]
+    fn a_call_may_wait_for_any_time() {
+        let handover = Handover::new(1 << 20).unwrap();
+        handover.wait_for_outcomes(Duration::MAX).expect("nothing waits for an outcome");
+    }
+
+    #[test]
+    fn a_command_that_comes_too_late_does_not_outlive_the_connection() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let handover = Handover::new(1 << 20).unwrap();
+        let (reply, answer) = sync_channel(1);
+        handover.command(Command::Detach(0, reply)).unwrap();
+        runtime.block_on(async { handover.end(End::Closed, ConnectionStatistics::default()) });
+        let answered = answer.recv_timeout(Duration::from_secs(60));
+        assert!(matches!(answered, Err(RecvTimeoutError::Disconnected)));
+    }
 }

@@ -10,6 +10,7 @@ mod rate;
 mod serve;
 mod watch;
 
+pub(crate) use config::open_streams;
 pub(crate) use connect::connect;
 pub(crate) use datagrams::QuicDatagrams;
 pub(crate) use rate::Governor;

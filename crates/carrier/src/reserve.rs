@@ -12,7 +12,7 @@ use crate::grant::{RateGrant, shown};
 use crate::{CarrierStatistics, Error};
 
 impl Connection {
-    /// Reserves `rate` on an interface for the packets of this connection's first carrier, and sends at it from now on.
+    /// Reserves `rate` on an interface for the packets of the carrier that sends, and sends at it from now on.
     /// `period` is the time between two frames. With a contract, the rate is drawn from the contract. Returns the reserved
     /// rate. The reservation ends with the connection, with the next grant, or
     /// when the packets get other addresses ([`crate::Event::Revoked`]); then reserve again.
@@ -27,7 +27,7 @@ impl Connection {
         period: Nanos,
         contract: Option<&JointId>,
     ) -> Result<BitRate, Error> {
-        let addresses = self.statistics().carriers.first().and_then(CarrierStatistics::flow);
+        let addresses = flow(&self.statistics().carriers);
         let (source, destination) = addresses.ok_or(Error::Option {
             option: "reserve",
             value: "a connection without addresses".to_owned(),
@@ -54,16 +54,28 @@ fn spec(rate: BitRate, period: Nanos, source: SocketAddr, destination: SocketAdd
     spec
 }
 
-impl CarrierStatistics {
-    /// The own address and the other side's, as packets show them.
-    fn flow(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.addresses.map(shown)
-    }
+/// The own address and the other side's, as packets of the carrier that sends show them.
+fn flow(carriers: &[CarrierStatistics]) -> Option<(SocketAddr, SocketAddr)> {
+    carriers.iter().find(|carrier| carrier.is_sending)?.addresses.map(shown)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CarrierCounts, CarrierKind};
+
+    #[test]
+    fn the_packets_of_the_carrier_that_sends_are_reserved() {
+        let carrier = |carrier, port| CarrierStatistics {
+            carrier,
+            is_sending: carrier == 1,
+            kind: CarrierKind::QuicDatagrams,
+            addresses: Some((SocketAddr::from(([10, 9, 0, 1], port)), SocketAddr::from(([10, 9, 0, 2], 7_800)))),
+            max_datagram: 1_200,
+            counts: CarrierCounts::default(),
+        };
+        assert_eq!(flow(&[carrier(0, 7_000), carrier(1, 7_001)]).unwrap().0.port(), 7_001);
+    }
 
     #[test]
     fn the_stream_of_a_connection_is_one_that_any_user_may_have() {

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::connection::Connection;
 use crate::driver::{Attachment, Attachments, Driver};
-use crate::handover::{Command, Handover, process};
+use crate::handover::{Command, Handover, later, process};
 use crate::hello::{Answer, Hello, SessionKey};
 use crate::options::{Engine, Options, Secured};
 use crate::quic::{Arrival, Door};
@@ -120,7 +120,7 @@ impl ServerConnection {
         if !self.by.is_current() {
             return Err(Error::Forked { what: "the service" });
         }
-        let until = Instant::now() + within;
+        let until = later(Instant::now(), within);
         let mut queue = self.opened.lock();
         loop {
             if let Some(connection) = queue.waiting.pop_front() {

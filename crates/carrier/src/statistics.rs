@@ -30,6 +30,8 @@ pub struct ConnectionStatistics {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CarrierStatistics {
     pub carrier: u32,
+    /// It carries the messages of this side.
+    pub is_sending: bool,
     pub kind: CarrierKind,
     /// Own address and the other side's; none within a process.
     pub addresses: Option<(SocketAddr, SocketAddr)>,

@@ -23,7 +23,7 @@ use crate::carrier::{Carrier, Path};
 use crate::driver::grants::Grants;
 use crate::handover::{Command, Event, Handover, Message, Reply};
 use crate::options::Options;
-use crate::quic::{Authenticated, QuicDatagrams};
+use crate::quic::{Authenticated, QuicDatagrams, open_streams};
 use crate::statistics::{CarrierStatistics, ConnectionStatistics};
 use crate::{End, Error};
 use order::Order;
@@ -93,6 +93,7 @@ impl StreamDriver {
     /// Must be called in a `LocalSet`.
     pub(crate) fn new(options: &Options, handover: Arc<Handover>, path: Authenticated) -> StreamDriver {
         let (done, results) = mpsc::channel(MOST_DONE);
+        open_streams(&path.connection, options);
         let mut carrier = QuicDatagrams::new(path);
         handover.report(Event::CarrierAttached { carrier: 0 });
         StreamDriver {
@@ -130,8 +131,11 @@ impl StreamDriver {
         while !self.is_over() {
             self.serve_application();
             self.deliver();
-            let release = self.order.next_release().unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
-            let (handover, has_room) = (self.handover.clone(), self.has_room());
+            // Without room, the application's next call is what releases a message.
+            let release = self.order.next_release().filter(|_| self.handover.has_room());
+            let release = release.unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
+            // After the end, a connection that the other side closed would fail here again and again.
+            let (handover, has_room) = (self.handover.clone(), self.has_room() && self.end.is_none());
             tokio::select! {
                 _ = tick.tick() => self.tick(),
                 () = handover.woken() => {}
@@ -315,6 +319,7 @@ impl StreamDriver {
             session,
             carriers: vec![CarrierStatistics {
                 carrier: 0,
+                is_sending: true,
                 kind: crate::CarrierKind::QuicStreams,
                 addresses: self.carrier.addresses(),
                 max_datagram: self.path.max_datagram,

@@ -222,6 +222,15 @@ fn a_connection_with_a_code_point_loses_nothing_also_after_its_address_changes()
 }
 
 #[test]
+fn a_connection_does_not_change_the_address_of_its_service() {
+    let realm = Realm::new();
+    let (server, _client, accepted) = realm.pair(&options());
+    let refused = accepted.rebind(0, "127.0.0.1:0".parse().unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::Option { option: "rebind", .. }), "{refused}");
+    realm.open("cam", server.address(), options()).unwrap();
+}
+
+#[test]
 fn streams_carry_the_same_messages() {
     let (_server, client, accepted) = Realm::new().pair(&Options { engine: Engine::Streams, ..options() });
     send_all(&client, 0..50, None);

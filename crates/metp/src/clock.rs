@@ -11,8 +11,8 @@ use crate::blocks::extended;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PeerClock {
-    /// The last time of sending in µs, extended to 64 bits; `None` before the first TPDU.
-    last_us: Option<u64>,
+    /// The last time of sending in µs, extended to 64 bits, and its arrival; `None` before the first TPDU.
+    last: Option<(u64, Instant)>,
     since: Instant,
     current_us: i64,
     previous_us: Option<i64>,
@@ -25,21 +25,23 @@ const WINDOW: Nanos = Nanos::from_millis(10_000);
 impl PeerClock {
     /// A TPDU with this time of sending arrived. Returns the time of sending in µs, extended.
     pub(crate) fn on_arrival(&mut self, now: Instant, sent_us: u32) -> u64 {
-        let sent = self.peek(sent_us);
+        let sent = self.peek(now, sent_us);
         let difference = difference_us(now, sent);
-        let is_first = self.last_us.is_none();
+        let is_first = self.last.is_none();
         if is_first || now.since(self.since) > WINDOW {
             self.previous_us = (!is_first).then_some(self.current_us);
             (self.since, self.current_us) = (now, difference);
         }
         self.current_us = self.current_us.min(difference);
-        self.last_us = Some(sent);
+        self.last = Some((sent, now));
         sent
     }
 
-    /// A time of sending, extended; without an effect on the estimate.
-    pub(crate) fn peek(&self, sent_us: u32) -> u64 {
-        self.last_us.map_or(u64::from(sent_us), |last| extended(sent_us, 32, last))
+    /// A time of sending that arrives now, extended; without an effect on the estimate. The 32 bits wrap after 71
+    /// minutes, and a session may have no messages for as long.
+    pub(crate) fn peek(&self, now: Instant, sent_us: u32) -> u64 {
+        let passed_us = |at| now.since(at).get() / 1_000;
+        self.last.map_or(u64::from(sent_us), |(last, at)| extended(sent_us, 32, last.saturating_add(passed_us(at))))
     }
 
     pub(crate) fn set_min_rtt_us(&mut self, min_rtt_us: u32) {
@@ -88,5 +90,17 @@ mod tests {
         assert_eq!(clock.on_arrival(at(7), u32::MAX), u64::from(u32::MAX));
         assert_eq!(clock.on_arrival(at(9), 1), u64::from(u32::MAX) + 2);
         assert_eq!(clock.local(u64::from(u32::MAX) + 2, Nanos::ZERO), at(9));
+    }
+
+    #[test]
+    fn the_times_of_sending_may_wrap_while_nothing_is_sent() {
+        let mut clock = PeerClock::default();
+        let at = |us: u64| Instant::new(us * 1_000);
+        for minutes in [10, 50, 100, 300] {
+            let us = minutes * 60_000_000;
+            let low = u32::try_from(us % (1 << 32)).unwrap();
+            assert_eq!(clock.on_arrival(at(us + 7), low), us, "after {minutes} minutes");
+            assert_eq!(clock.local(us, Nanos::ZERO), at(us + 7));
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Session {
         })
     }
 
-    /// Copies a message and queues it.
+    /// Copies a message and queues it. One that is too large for the peer is dropped at once, as its outcome says.
     ///
     /// # Errors
     /// The message is empty or too large, the queue is full, or the session has ended.
@@ -137,6 +137,11 @@ impl Session {
         self.advance(now);
         self.end.must_close = true;
         self.end_with(EndReason::Closed);
+    }
+
+    /// Whether the datagram that tells the peer of the end waits for its carrier.
+    pub fn is_closing(&self) -> bool {
+        self.end.must_close && self.carriers.sending().is_some()
     }
 
     /// # Errors
@@ -240,6 +245,9 @@ impl Session {
     pub fn poll(&mut self) -> Option<Output> {
         if let Some(outcome) = self.sender.next_outcome() {
             return Some(outcome);
+        }
+        if let Some(carrier) = self.next_full_report() {
+            return Some(Output::Datagram { carrier });
         }
         if let Some(event) = self.receiver.next_event(self.now) {
             return Some(output(event));

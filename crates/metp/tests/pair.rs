@@ -38,6 +38,18 @@ fn messages_arrive_complete_and_in_order_over_a_perfect_link() {
 }
 
 #[test]
+fn more_messages_than_a_report_has_bits_are_delivered_at_once() {
+    for mode in [Mode::TotallyReliable, Mode::PartiallyReliable] {
+        let link = LinkSettings { rate: BitRate::new(1_000_000_000), ..LinkSettings::default() };
+        let mut pair = Pair::over(config(mode), config(mode), link, 1);
+        (0..64).for_each(|seed| send(&mut pair, FrameKind::Other, None, &data(10, seed)));
+        pair.run_for(Nanos::from_millis(500));
+        let outcomes = &pair.end(Side::A).outcomes;
+        assert_eq!(outcomes.iter().filter(|(_, outcome)| *outcome == Outcome::Delivered).count(), 64, "{mode:?}");
+    }
+}
+
+#[test]
 fn messages_arrive_over_a_lossy_link_and_both_sides_end() {
     let (a, b) = (config(Mode::TotallyReliable), config(Mode::TotallyReliable));
     let link = LinkSettings { loss: Loss::Bernoulli(0.2), ..LinkSettings::default() };

@@ -165,8 +165,11 @@ fn messages_beyond_the_admitted_amounts_are_refused_with_the_values() {
     pair.run_for(Nanos::from_millis(200));
     let reason = DropReason::TooLargeForPeer;
     assert_eq!(pair.end(Side::A).outcomes, [(MessageNumber::new(0), Outcome::Dropped(reason))]);
-    let refused = send(&mut pair, FrameKind::Other, 60, 1_001).unwrap_err();
-    assert!(refused.problem().to_string().starts_with("the message has 1001 bytes, of at most 1000; split"));
+    // Now it is, and each accepted message has its outcome all the same.
+    assert_eq!(send(&mut pair, FrameKind::Other, 60, 1_001), Ok(MessageNumber::new(1)));
+    assert_eq!(pair.end(Side::A).outcomes[1..], [(MessageNumber::new(1), Outcome::Dropped(reason))]);
+    let refused = send(&mut pair, FrameKind::Other, 60, (1 << 20) + 1).unwrap_err();
+    assert!(refused.problem().to_string().starts_with("the message has 1048577 bytes, of at most 1048576; split"));
     assert_eq!(send(&mut pair, FrameKind::Other, 60, 0), Err(SendRefusal::Empty));
     (0..64).for_each(|_| assert!(send(&mut pair, FrameKind::Other, 60, 900).is_ok()));
     let refused = send(&mut pair, FrameKind::Other, 60, 900).unwrap_err();

@@ -121,7 +121,8 @@ impl Access {
         Ok(Access { path: path.to_owned(), ..access })
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Says what contradicts the limits, if anything does.
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.hosts.len() > MAX_HOSTS || self.rules.len() > Self::MAX_RULES {
             let (hosts, rules) = (self.hosts.len(), self.rules.len());
             return Err(format!(

@@ -86,14 +86,22 @@ fn files(folder: &Path, name: &str, parameters: &CertificateParams) -> Issued {
 /// Writes the key first and only to a new file, so that an issued certificate is never overwritten.
 fn write_both(files: Issued, certificate: &str, key: &KeyPair) -> Result<Issued, Error> {
     write(&files.key, &key.serialize_pem(), 0o600)?;
-    write(&files.certificate, certificate, 0o644)?;
+    if let Err(error) = write(&files.certificate, certificate, 0o644) {
+        // It fits no certificate. An authority would go on with it, and its certificates would be refused.
+        let _ = fs::remove_file(&files.key);
+        return Err(error);
+    }
     Ok(files)
 }
 
+/// Writes a new file, or none.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| Error::File { path: path.to_owned(), source })
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(|source| {
+        let _ = fs::remove_file(path);
+        failed(source)
+    })
 }
 
 fn copy_authority(from: &Path, to: &Path) -> Result<(), Error> {
@@ -148,6 +156,21 @@ mod tests {
         assert!(matches!(init_ca(folder.path(), &realm), Err(Error::File { .. })));
         issue(folder.path(), &host, &[], folder.path(), 30).unwrap();
         assert!(matches!(issue(folder.path(), &host, &[], folder.path(), 30), Err(Error::File { .. })));
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_written_leaves_no_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let (realm, host): (Name, Name) = ("home".parse().unwrap(), "wall".parse().unwrap());
+        let keys = [
+            init_ca(folder.path(), &realm).unwrap().key,
+            issue(folder.path(), &host, &[], folder.path(), 30).unwrap().key,
+        ];
+        // Moved to where they are used.
+        fs::remove_file(&keys[1]).unwrap();
+        assert!(issue(folder.path(), &host, &[], folder.path(), 30).is_err() && !keys[1].exists());
+        fs::remove_file(&keys[0]).unwrap();
+        assert!(init_ca(folder.path(), &realm).is_err() && !keys[0].exists());
     }
 
     #[test]

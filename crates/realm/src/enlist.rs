@@ -16,14 +16,16 @@ const HEAD: &str = "# Who takes part, and what each may do: create, join, send, 
 /// channels, and connect to all services; an existing list keeps its rules.
 ///
 /// # Errors
-/// The list cannot be read or written.
+/// The list cannot be read or written, or it would have more hosts than every host can read.
 pub fn enlist(folder: &Path, hosts: &[Name]) -> Result<PathBuf, Error> {
     let path = folder.join("access.toml");
     let mut access = if path.exists() { Access::read(&path)? } else { open() };
     let before = access.clone();
     access.hosts.extend(hosts.iter().cloned());
     if access != before || !path.exists() {
-        let text = toml::to_string(&access).map_err(|e| Error::Access { path: path.clone(), reason: e.to_string() })?;
+        let bad = |reason| Error::Access { path: path.clone(), reason };
+        access.check().map_err(bad)?;
+        let text = toml::to_string(&access).map_err(|error| bad(error.to_string()))?;
         fs::write(&path, format!("{HEAD}{text}")).map_err(|source| Error::File { path: path.clone(), source })?;
     }
     Ok(path)
@@ -69,6 +71,15 @@ mod tests {
         let access = Access::read(&list).unwrap();
         assert_eq!(access.hosts.len(), 3);
         assert!(access.rules.is_empty() && access.routers.contains(&name("b")));
+    }
+
+    #[test]
+    fn a_list_with_too_many_hosts_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let hosts: Vec<Name> = (0..crate::MAX_HOSTS).map(|number| name(&format!("host-{number}"))).collect();
+        let list = enlist(folder.path(), &hosts).unwrap();
+        assert!(enlist(folder.path(), &[name("one-more")]).is_err());
+        assert_eq!(Access::read(&list).unwrap().hosts.len(), crate::MAX_HOSTS);
     }
 
     #[test]

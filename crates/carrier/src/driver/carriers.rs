@@ -61,9 +61,10 @@ impl Attached {
         let _ = session.set_writable(now, CarrierId(self.id), is_writable);
     }
 
-    pub(super) fn statistics(&self) -> CarrierStatistics {
+    pub(super) fn statistics(&self, sending: u32) -> CarrierStatistics {
         CarrierStatistics {
             carrier: self.id,
+            is_sending: self.id == sending,
             kind: self.carrier.kind(),
             addresses: self.carrier.addresses(),
             max_datagram: self.path.max_datagram,
@@ -84,11 +85,16 @@ impl Driver {
         };
         self.session.attach(now(), CarrierId(id), info).map_err(refused)?;
         self.next_carrier += 1;
-        if self.carriers.is_empty() {
+        let is_only_one = self.carriers.is_empty();
+        if is_only_one {
             self.sending = id;
         }
         self.carriers.insert(id, Attached { id, carrier, path, is_writable: true, full: None, is_lost: false });
         self.handover.report(Event::CarrierAttached { carrier: id });
+        if is_only_one {
+            // A grant whose path was lost goes on here, or ends because it is for other addresses.
+            self.apply_grant();
+        }
         Ok(id)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{AckFrequencyConfig, ClientConfig, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+use quinn::{AckFrequencyConfig, ClientConfig, Connection, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 use rustls::client::Resumption;
 use rustls::version::TLS13;
 
@@ -28,6 +28,9 @@ const ACKNOWLEDGED_TOGETHER: VarInt = VarInt::from_u32(9);
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(10);
 /// Handshakes at the same time; the next ones are dropped before any calculation.
 const MOST_HANDSHAKES: usize = 32;
+/// Bytes of streams that wait here, until the engine with streams opens the window. The first message fits, and a host
+/// without rights cannot fill the memory of a session.
+const FIRST_MESSAGE: VarInt = VarInt::from_u32(16 << 10);
 /// Bytes that one connection may send before its handshake is accepted.
 const HANDSHAKE_BYTES: u64 = 64 << 10;
 
@@ -62,12 +65,12 @@ fn transport(options: &Options, governor: &Arc<Governor>) -> Arc<TransportConfig
     let idle = options.idle_limit.try_into().expect("the range of the option is smaller");
     transport.max_idle_timeout(Some(idle)).keep_alive_interval(Some(KEEP_ALIVE.min(options.idle_limit / 3)));
     transport.datagram_send_buffer_size(SEND_BUFFER).datagram_receive_buffer_size(Some(RECEIVE_BUFFER));
-    // The exchange of `hello`; and the messages of the engine with streams.
+    // The exchange of `hello`. The messages of the engine with streams come later, see `open_streams`.
     transport.max_concurrent_bidi_streams(VarInt::from_u32(1));
-    transport.max_concurrent_uni_streams(options.messages_in_flight.into());
+    transport.max_concurrent_uni_streams(VarInt::from_u32(0));
     let message = VarInt::from_u64(options.largest_message.get() + 4_096).unwrap_or(VarInt::MAX);
     transport.stream_receive_window(message);
-    transport.receive_window(VarInt::from_u64(options.memory().get()).unwrap_or(VarInt::MAX));
+    transport.receive_window(FIRST_MESSAGE);
     transport.send_window(options.memory().get());
     // Begins with the size that every path carries and probes up to the wanted one, so that a smaller path loses nothing.
     // quinn's detector of black holes fires on ordinary loss, too. It falls back to the least size, METP cuts its messages
@@ -86,6 +89,12 @@ fn transport(options: &Options, governor: &Arc<Governor>) -> Arc<TransportConfig
         is_paced_above: options.engine == Engine::Metp,
     }));
     Arc::new(transport)
+}
+
+/// Lets the other side send messages as streams: the session has begun.
+pub(crate) fn open_streams(connection: &Connection, options: &Options) {
+    connection.set_max_concurrent_uni_streams(options.messages_in_flight.into());
+    connection.set_receive_window(VarInt::from_u64(options.memory().get()).unwrap_or(VarInt::MAX));
 }
 
 /// A socket with room for the burst of a large frame.

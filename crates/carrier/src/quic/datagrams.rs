@@ -27,6 +27,8 @@ pub(crate) struct QuicDatagrams {
     reader: AbortHandle,
     /// The one datagram that did not fit into quinn's buffer. Until it does, the carrier has no room.
     waiting: Option<Waiting>,
+    /// The space of quinn's buffer while it is empty.
+    whole_space: usize,
     max_datagram: usize,
     counts: CarrierCounts,
 }
@@ -44,8 +46,9 @@ impl QuicDatagrams {
             }
         });
         let max_datagram = path.connection.max_datagram_size().unwrap_or_default();
-        let reader = reader.abort_handle();
-        QuicDatagrams { path, arrived, reader, waiting: None, max_datagram, counts: CarrierCounts::default() }
+        let (reader, whole_space) = (reader.abort_handle(), path.connection.datagram_send_buffer_space());
+        let counts = CarrierCounts::default();
+        QuicDatagrams { path, arrived, reader, waiting: None, whole_space, max_datagram, counts }
     }
 
     fn connection(&self) -> &Connection {
@@ -124,6 +127,10 @@ impl Carrier for QuicDatagrams {
         Poll::Ready(())
     }
 
+    fn is_drained(&self) -> bool {
+        self.waiting.is_none() && self.connection().datagram_send_buffer_space() >= self.whole_space
+    }
+
     fn poll_receive(&mut self, context: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<bool> {
         let arrived = std::task::ready!(self.arrived.poll_recv(context));
         if let Some(datagram) = &arrived {
@@ -143,6 +150,11 @@ impl Carrier for QuicDatagrams {
     }
 
     fn rebind(&mut self, local: SocketAddr) -> Result<(), crate::Error> {
+        if self.connection().side().is_server() {
+            // The socket belongs to the whole service.
+            let allowed = "the side that opened the connection";
+            return Err(crate::Error::Option { option: "rebind", value: local.to_string(), allowed });
+        }
         let socket = super::config::socket(local)?;
         self.path.endpoint.rebind(socket).map_err(crate::Error::io(format!("cannot change to {local}")))
     }

@@ -35,6 +35,8 @@ const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 pub(crate) struct Governor {
     /// Bits per second; 0: no granted rate.
     granted: AtomicU64,
+    /// How often a rate was granted.
+    grants: AtomicU64,
     /// The watchdog's verdict as a number, see [`encode`]; 0: none.
     revoked: AtomicU64,
     lost_bytes: AtomicU64,
@@ -43,6 +45,7 @@ pub(crate) struct Governor {
 impl Governor {
     pub(crate) fn grant(&self, rate: BitRate) {
         self.revoked.store(0, Ordering::Relaxed);
+        self.grants.fetch_add(1, Ordering::Relaxed);
         self.granted.store(rate.get(), Ordering::Relaxed);
     }
 
@@ -118,6 +121,7 @@ impl ControllerFactory for GovernedFactory {
             governor,
             real,
             watch: Watch::default(),
+            watched: 0,
             begun: now,
             min_rtt: None,
             mtu: current_mtu,
@@ -131,6 +135,8 @@ struct Governed {
     governor: Arc<Governor>,
     real: Box<dyn Controller>,
     watch: Watch,
+    /// The number of the grant that is watched.
+    watched: u64,
     begun: Instant,
     min_rtt: Option<Duration>,
     mtu: u16,
@@ -145,6 +151,18 @@ impl Governed {
         let bytes = WINDOW_TIMES * u128::from(rate.get()) * rtt.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX).max(FEWEST_PACKETS * u64::from(self.mtu))
     }
+
+    /// Judges the granted rate. The delays and losses before the grant are not its own: a congested path is the reason
+    /// to reserve a rate.
+    fn judge(&mut self, now: Duration, trip: Duration, bytes: u64, min_rtt: Duration) {
+        let grants = self.governor.grants.load(Ordering::Relaxed);
+        if grants != self.watched {
+            (self.watch, self.watched) = (Watch::default(), grants);
+        }
+        if let Some(why) = self.watch.acknowledged(now, trip, bytes, min_rtt) {
+            self.governor.revoke(why);
+        }
+    }
 }
 
 impl Controller for Governed {
@@ -156,10 +174,7 @@ impl Controller for Governed {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.real.on_ack(now, sent, bytes, app_limited, rtt);
         self.min_rtt = Some(rtt.min());
-        let verdict = self.watch.acknowledged(now - self.begun, now.saturating_duration_since(sent), bytes, rtt.min());
-        if let Some(why) = verdict {
-            self.governor.revoke(why);
-        }
+        self.judge(now - self.begun, now.saturating_duration_since(sent), bytes, rtt.min());
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
@@ -199,6 +214,7 @@ impl Controller for Governed {
             governor: self.governor.clone(),
             real: self.real.clone_box(),
             watch: self.watch.clone(),
+            watched: self.watched,
             begun: self.begun,
             min_rtt: self.min_rtt,
             mtu: self.mtu,
@@ -252,6 +268,27 @@ mod tests {
         assert_eq!(controller.window(), 700_000, "a path that acknowledges nothing gets no more");
         controller.on_end_acks(Instant::now(), 650_000, false, Some(1));
         assert_eq!(controller.window(), UNPACED);
+    }
+
+    #[test]
+    fn a_grant_is_not_judged_by_the_delays_before_it() {
+        let governor = Arc::new(Governor::default());
+        let factory = Arc::new(GovernedFactory {
+            governor: governor.clone(),
+            congestion: Congestion::Cubic,
+            is_paced_above: true,
+        });
+        let mut controller = factory.build(Instant::now(), 1_200).into_any().downcast::<Governed>().unwrap();
+        let rtt = Duration::from_millis(40);
+        let mut rounds = |rounds: std::ops::Range<u32>, trip| {
+            rounds.for_each(|round| controller.judge(rtt * round, trip, 1_400, rtt));
+        };
+        rounds(0..60, 4 * rtt);
+        governor.grant(BitRate::new(8_000_000));
+        rounds(60..100, rtt);
+        assert_eq!(governor.granted(), Some(BitRate::new(8_000_000)));
+        rounds(100..160, 4 * rtt);
+        assert!(matches!(governor.take_revocation(), Some(Revocation::DelayStays { .. })));
     }
 
     #[test]

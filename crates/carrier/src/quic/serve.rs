@@ -21,6 +21,8 @@ use crate::options::{Options, Secured};
 
 /// Clients that wait for the service's answer.
 const MOST_WAITING: usize = 16;
+/// The longest time for the answer: a client may allow this side to send nothing on the stream.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// A client that has proved its identity and said what it wants.
 pub(crate) struct Arrival {
@@ -32,8 +34,10 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// Answers. The stream ends; media may flow.
     pub(crate) async fn answer(mut self, answer: &Answer) -> Authenticated {
+        if timeout(ANSWER_TIME, self.answer.write_all(&encode(answer))).await.is_err() {
+            self.path.connection.close(0u32.into(), b"the answer is not taken");
+        }
         // A client that is gone is noticed by its carrier.
-        let _ = self.answer.write_all(&encode(answer)).await;
         let _ = self.answer.finish();
         if matches!(answer, Answer::Refused(_)) {
             // The client reads the answer, then closes.
@@ -98,7 +102,7 @@ impl Door {
         let (endpoint, within) = (self.endpoint.clone(), self.options.handshake_time);
         tokio::task::spawn_local(async move {
             let shaken = timeout(within, shake(connecting, endpoint, governor)).await;
-            bounds.borrow_mut().shaken();
+            bounds.borrow_mut().shaken(address);
             if let Ok(Some(arrival)) = shaken {
                 let connection = arrival.path.connection.clone();
                 if arrivals.try_send(arrival).is_err() {
@@ -145,6 +149,9 @@ mod tests {
     use super::super::bounds::MOST_PER_ADDRESS;
     use super::super::connect::authenticate;
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use qfabric_realm::{Tls, init_ca, issue};
     use quinn::ConnectionError;
 
@@ -156,6 +163,47 @@ mod tests {
         std::fs::write(&access, "hosts = ['cam']").unwrap();
         let options = Options { handshake_time: Duration::from_secs(1), ..Options::default() };
         Secured { tls: Tls::from_folder(folder, &host, &access).unwrap(), options }
+    }
+
+    #[test]
+    fn a_client_sends_no_streams_before_its_session_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let secured = secured(folder.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (door, _arrivals) = Door::open(&secured, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = door.address().unwrap();
+            tokio::task::spawn_local(door.run());
+            let path = authenticate(&secured, None, address, None).await.unwrap();
+            let mut opening = pin!(path.connection.open_uni());
+            assert!(opening.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        });
+    }
+
+    /// Else the client's session would wait for its first carrier for ever.
+    #[test]
+    fn a_client_that_takes_no_answer_is_disconnected() {
+        let folder = tempfile::tempdir().unwrap();
+        let secured = secured(folder.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (door, mut arrivals) = Door::open(&secured, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = door.address().unwrap();
+            tokio::task::spawn_local(door.run());
+            let mut closed = quinn::TransportConfig::default();
+            closed.stream_receive_window(0u32.into());
+            let mut config = config::client(&secured, &Arc::default()).unwrap();
+            config.transport_config(Arc::new(closed));
+            let client = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+            let client = client.connect_with(config, address, "qfabric").unwrap().await.unwrap();
+            let (mut asked, _answer) = client.open_bi().await.unwrap();
+            let hello = Hello::Open { service: "film".parse().unwrap(), engine: crate::options::Engine::Metp };
+            asked.write_all(&encode(&hello)).await.unwrap();
+            asked.finish().unwrap();
+            let arrival = arrivals.recv().await.unwrap();
+            let path = timeout(Duration::from_secs(60), arrival.answer(&Answer::Attached)).await.unwrap();
+            assert!(path.connection.close_reason().is_some());
+        });
     }
 
     /// With a certificate and without a first message: neither the connections of one address nor its handshakes stay

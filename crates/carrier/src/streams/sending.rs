@@ -23,7 +23,9 @@ impl StreamDriver {
             return false;
         }
         let Some(message) = self.handover.take_message() else { return false };
+        let mode_behind = message.mode_behind;
         self.begin(message);
+        self.mode = mode_behind.unwrap_or(self.mode);
         true
     }
 

@@ -189,7 +189,7 @@ impl Receiver {
             Ok(index) if is_same(&self.messages[index], &incoming) => Ok(index),
             Ok(_) => Err(Refusal::Impossible),
             Err(index) if self.fits(index, &incoming) => {
-                let sent_us = self.clock.peek(data.sent_us);
+                let sent_us = self.clock.peek(now, data.sent_us);
                 self.messages.insert(index, Incoming { sent_us, ..incoming });
                 Ok(index)
             }

@@ -26,12 +26,15 @@ pub(super) struct Reporting {
     echo: Option<(u32, Instant)>,
     /// Bit i: message `floor_number` − 1 − i was not delivered completely.
     incomplete: u32,
+    /// Messages that were settled since the last report.
+    unreported: u64,
     window_end: u64,
 }
 
 impl Reporting {
     pub(super) fn new(now: Instant) -> Reporting {
-        Reporting { due_at: Some(now), last_at: None, tpdus: 0, echo: None, incomplete: 0, window_end: 0 }
+        let (last_at, echo) = (None, None);
+        Reporting { due_at: Some(now), last_at, tpdus: 0, echo, incomplete: 0, unreported: 0, window_end: 0 }
     }
 
     pub(super) fn at_once(&mut self) {
@@ -67,6 +70,15 @@ impl Reporting {
             (1 << count) - 1
         };
         self.incomplete = shifted | new;
+        self.unreported = self.unreported.saturating_add(count);
+        if self.is_full() {
+            self.at_once();
+        }
+    }
+
+    /// A further settled message would push the fate of one out that no report has told.
+    fn is_full(&self) -> bool {
+        self.unreported >= u64::from(u32::BITS)
     }
 
     pub(super) fn next_wakeup(&self) -> Option<Instant> {
@@ -77,6 +89,11 @@ impl Reporting {
 impl Receiver {
     pub(crate) fn is_report_due(&self, now: Instant) -> bool {
         self.reporting.due_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether a report has to go out before another message is settled.
+    pub(crate) fn is_report_full(&self) -> bool {
+        self.reporting.is_full()
     }
 
     /// More memory is free than the peer knows: a quarter of it makes a report worthwhile.
@@ -143,7 +160,8 @@ impl Receiver {
     pub(crate) fn report_sent(&mut self, now: Instant) {
         self.reporting.window_end = self.window_end();
         let reporting = &mut self.reporting;
-        (reporting.due_at, reporting.last_at, reporting.tpdus) = (None, Some(now), 0);
+        (reporting.due_at, reporting.last_at) = (None, Some(now));
+        (reporting.tpdus, reporting.unreported) = (0, 0);
         self.statistics.reports += 1;
     }
 

@@ -68,7 +68,7 @@ impl Sender {
     }
 
     /// Drops messages without a first byte that the peer would refuse.
-    fn drop_too_large(&mut self, limit: u32) {
+    pub(super) fn drop_too_large(&mut self, limit: u32) {
         let mut index = self.started;
         while index < self.queue.len() {
             if self.queue[index].size() > limit {
@@ -90,11 +90,13 @@ impl Sender {
         }
     }
 
-    /// The receiver has delivered or given up all messages below `settled`.
+    /// The receiver has delivered or given up all messages below `settled`. It never gives up reliable ones, so they
+    /// need no bit: one report may settle more messages than it has bits.
     fn settle_below(&mut self, settled: u64, report: &Report) {
         while let Some(message) = self.queue.front().filter(|front| front.number < settled && front.start.is_some()) {
             let bit = settled - 1 - message.number;
-            let is_complete = message.is_acknowledged() || (bit < 32 && report.incomplete & 1 << bit == 0);
+            let has_bit = bit < 32 && report.incomplete & 1 << bit == 0;
+            let is_complete = message.is_acknowledged() || !message.is_partial || has_bit;
             let acknowledged = Bytes::new(u64::from(message.acknowledged_bytes));
             if is_complete {
                 self.statistics.acknowledged_bytes += u64::from(message.size()) - acknowledged.get();

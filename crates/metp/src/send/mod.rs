@@ -158,13 +158,16 @@ impl Sender {
         self.queued_bytes += u64::from(message.size());
         self.queue.push_back(message);
         self.statistics.messages += 1;
+        if let Some(limit) = self.peer.largest_message {
+            self.drop_too_large(limit);
+        }
         self.drop_late(now, bucket);
         Ok(MessageNumber::new(number))
     }
 
     fn check(&self, data: &[u8]) -> Result<(), SendRefusal> {
         let size = Bytes::new(data.len() as u64);
-        let limit = Bytes::new(u64::from(self.largest_message.min(self.peer.largest_message.unwrap_or(u32::MAX))));
+        let limit = Bytes::new(u64::from(self.largest_message));
         let (waiting, memory) = (Bytes::new(self.queued_bytes), Bytes::new(self.memory));
         let messages = self.queue.len() + self.outcomes.len();
         if self.is_finishing {

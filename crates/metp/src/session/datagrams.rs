@@ -33,6 +33,18 @@ impl Session {
         Some(id)
     }
 
+    /// A report that goes out before another message is delivered, because it has no place for the fate of more.
+    pub(super) fn next_full_report(&mut self) -> Option<CarrierId> {
+        if !self.receiver.is_report_full() {
+            return None;
+        }
+        let sent = self.next_report();
+        if sent.is_some() {
+            self.last_sent = self.now;
+        }
+        sent
+    }
+
     fn next_report(&mut self) -> Option<CarrierId> {
         self.receiver.check_window();
         let carrier = self.carriers.receiving().filter(|carrier| carrier.is_writable)?;

@@ -51,6 +51,37 @@ impl Status {
             min_rtt_us: reader.u32()?,
         };
         let is_ordered = status.floor_number <= status.next_number && status.floor_block <= status.next_block;
-        (reader.bytes.is_empty() && is_ordered).then_some(status).ok_or(NotReadable)
+        // Numbers near the end of the range are a lie: the sender begins at 0.
+        let is_possible = status.next_number < u64::MAX / 2 && status.next_block < u64::MAX / 2;
+        (reader.bytes.is_empty() && is_ordered && is_possible).then_some(status).ok_or(NotReadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    #[test]
+    fn numbers_at_the_end_of_their_range_are_refused() {
+        let is_read = |next_number, next_block| {
+            let mut bytes = Vec::new();
+            let status = Status {
+                version: 1,
+                next_number,
+                next_block,
+                floor_number: 0,
+                floor_block: 0,
+                mode_from: 0,
+                is_partial: false,
+                tpdu_size: 1_200,
+                min_rtt_us: 0,
+                is_finished: false,
+            };
+            status.write(7, &mut bytes);
+            read(&bytes, 7).is_ok()
+        };
+        assert!(is_read(1 << 40, 1 << 40));
+        assert!(!is_read(u64::MAX, 0) && !is_read(0, u64::MAX));
     }
 }

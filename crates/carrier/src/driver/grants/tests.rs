@@ -145,3 +145,16 @@ fn a_verdict_that_was_not_read_ends_the_grant_before_another_path_sends() {
     assert_eq!(governors.each_ref().map(|governor| governor.granted()), [None, None]);
     assert_eq!(revoked(&handover), [verdict]);
 }
+
+#[test]
+fn a_grant_ends_when_the_next_path_after_a_lost_one_has_other_addresses() {
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let (mut driver, handover, _governors) = driver([7_001, 7_001]);
+    for lost in [0, 1] {
+        driver.detach(lost, "lost").unwrap();
+    }
+    let governor = Arc::new(Governor::default());
+    driver.attach(Box::new(Still { own: own(7_002), governor: governor.clone() })).unwrap();
+    assert_eq!((governor.granted(), revoked(&handover)), (None, vec![Revocation::OtherAddresses]));
+}
