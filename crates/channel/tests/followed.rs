@@ -164,6 +164,9 @@ fn only_one_host_with_the_right_is_followed_and_only_an_existing_parameter() {
     };
     let h1 = "h1".parse::<Name>().unwrap();
     assert!(!other(&stranger, "least") && !other(&h1, "most"));
+    let h2 = "h2".parse::<Name>().unwrap();
+    let node = stage.world.node(&own);
+    assert_eq!([h1, h2, stranger].map(|host| node.may_be_followed(&host, &id().channel)), [true, false, false]);
 }
 
 #[test]

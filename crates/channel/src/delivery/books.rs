@@ -127,6 +127,7 @@ impl Delivery {
         if let Some(why) = config.refusal(from, Action::Send, &mark.channel) {
             return exit.forbidden(from, Action::Send, &mark.channel, why);
         }
+        self.make_room(from, mark.source);
         let (Some(link), Some(channel)) = (self.links.get_mut(from), self.channels.at_mut(place)) else { return };
         if link.inbound.len() >= Limits::MEMBERS && !link.inbound.contains_key(&mark.source) {
             return exit.counts.beyond_limit += 1;

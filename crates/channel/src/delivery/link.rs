@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub meeting: u64,
     /// The host's sources that have welcomed sinks here.
     pub inbound: BTreeMap<u32, Inbound>,
+    /// The host's sources that have left, and until when their events are accepted.
+    pub leaving: BTreeMap<u32, Instant>,
     pub clock: Clock,
     /// The data lane and the bulk lane: see [`Way::place`].
     pub ways: [Way; 2],
@@ -159,8 +161,8 @@ impl Inbound {
 impl Link {
     pub(super) fn new(name: &Name, incarnation: u64) -> Link {
         let ways = [Lane::Data, Lane::Bulk].map(Way::new);
-        let (meeting, inbound, clock) = Default::default();
-        Link { name: Arc::new(name.clone()), incarnation, meeting, inbound, clock, ways }
+        let (meeting, inbound, leaving, clock) = Default::default();
+        Link { name: Arc::new(name.clone()), incarnation, meeting, inbound, leaving, clock, ways }
     }
 
     /// The state of a lane. The control lane has none; for it this returns the data lane's.
@@ -180,6 +182,7 @@ impl Link {
     /// events waited for the host. The clock's difference stays.
     pub(super) fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
         (self.name, self.meeting) = (Arc::new((*self.name).clone()), 0);
+        self.leaving.clear();
         let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
         let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
         (std::mem::take(&mut self.inbound), waited.collect())

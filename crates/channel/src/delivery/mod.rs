@@ -14,6 +14,7 @@ mod channels;
 mod clock;
 mod flow;
 mod gather;
+mod leaving;
 mod link;
 mod pipe;
 mod pump;
@@ -50,6 +51,8 @@ pub(crate) struct Delivery {
     stale: BTreeSet<ChannelId>,
     /// Sinks that no source here has welcomed yet, by the place of their channel.
     fresh: Vec<(u32, MemberId)>,
+    /// Sources of other hosts that have left since the last [`Delivery::settle`].
+    left: Vec<(Name, u32)>,
     scratch: Scratch,
     /// The instructions of filters, by payer.
     pub accounts: Accounts,
@@ -57,14 +60,15 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     pub(crate) fn new(host: Arc<Name>, filter_rate: u64) -> Delivery {
-        let (channels, links, stale, fresh, scratch) = Default::default();
-        Delivery { host, channels, links, stale, fresh, scratch, accounts: Accounts::new(filter_rate) }
+        let (channels, links, stale, fresh, left, scratch) = Default::default();
+        Delivery { host, channels, links, stale, fresh, left, scratch, accounts: Accounts::new(filter_rate) }
     }
 
     /// A host has a new incarnation: its earlier sources are gone. The difference of its clock stays.
     pub(crate) fn greet(&mut self, host: &Name, incarnation: u64) {
         let link = self.links.entry(host.clone()).or_insert_with(|| Link::new(host, incarnation));
         link.incarnation = incarnation;
+        self.left.retain(|(name, _)| name != host);
         let (inbound, waited) = link.begin();
         self.fold(inbound);
         self.gone_out(waited);

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use qfabric_types::Instant;
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::Delivery;
@@ -51,25 +52,6 @@ impl Step {
 }
 
 impl Delivery {
-    /// Removes sources of a host because of a change of its record; their accounts are added to the totals of the
-    /// sinks.
-    pub(crate) fn forget_sources(&mut self, host: &Name, change: &Change) {
-        if !matches!(change, Change::SourceGone(..) | Change::Release(_)) {
-            return;
-        }
-        let Some(place) = change.channel().and_then(|channel| self.channels.place(channel)) else { return };
-        let Some(link) = self.links.get_mut(host) else { return };
-        let goes = |number: u32, slot: u32| match change {
-            Change::SourceGone(_, id) => id.0 == number,
-            Change::Release(_) => slot == place,
-            _ => false,
-        };
-        let inbound = std::mem::take(&mut link.inbound);
-        let (gone, stay) = inbound.into_iter().partition(|(number, inbound)| goes(*number, inbound.slot));
-        link.inbound = stay;
-        self.fold(gone);
-    }
-
     /// Call this after the change was applied.
     pub(crate) fn reseat(&mut self, directory: &Directory, host: &Name, id: &ChannelId, step: Step) {
         if step == Step::Nothing || self.stale.contains(id) {
@@ -107,8 +89,9 @@ impl Delivery {
         !self.stale.is_empty()
     }
 
-    /// Call this after all changes: rebuilds rosters and welcomes new sinks.
-    pub(crate) fn settle(&mut self, directory: &Directory, exit: &mut Exit) {
+    /// Call this after all changes: rebuilds rosters, welcomes new sinks, and sets the end of sources that have left.
+    pub(crate) fn settle(&mut self, directory: &Directory, now: Instant, exit: &mut Exit) {
+        self.set_ends(now, exit);
         while let Some(channel) = self.stale.pop_first() {
             self.refresh(&channel, directory, exit);
         }

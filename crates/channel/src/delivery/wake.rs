@@ -17,6 +17,7 @@ impl Delivery {
             link.clock.pinged(now);
         }
         self.give_up_stale(now, exit);
+        self.end_overdue(now);
         self.pump_due(now, exit);
         for (number, place) in self.channels.sources().collect::<Vec<_>>() {
             self.attend(place, number, now, exit);
@@ -51,7 +52,7 @@ impl Delivery {
             [source.mark_due, probe]
         });
         let incomplete = self.links.values().flat_map(|link| &link.ways).map(|way| way.assembly.due());
-        pings.chain(sources).chain(incomplete).chain([self.pump_at(now)]).flatten().min()
+        pings.chain(sources).chain(incomplete).chain([self.pump_at(now), self.ends_at()]).flatten().min()
     }
 
     /// A host asks for the difference of the clocks, or whether its frames have arrived.

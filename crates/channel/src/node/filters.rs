@@ -159,13 +159,19 @@ impl Node {
     /// to install. False: the host may not, there is no such parameter, or it follows another host. A word is no longer
     /// followed when the filter is replaced, or when the host is gone or loses its right; the value stays.
     pub fn follow_parameter(&mut self, from: &Name, id: &FilterId, parameter: &str, word: Box<dyn Word>) -> bool {
-        let refused = self.config.refusal(from, Action::Install, &id.channel).is_some();
-        if refused || self.members.directory.host(from).is_none() {
+        if !self.may_be_followed(from, &id.channel) {
             return false;
         }
         let channel = self.channel_mut(&id.channel).ok();
         let text = channel.and_then(|channel| channel.filters.text(id).ok());
         text.is_some_and(|text| text.follow(parameter, from, word))
+    }
+
+    /// Whether parameters of filters on the channel may follow words of the host: it is present, so that
+    /// [`crate::Notice::HostVanished`] reports its end, and has the right to install.
+    pub fn may_be_followed(&self, host: &Name, channel: &ChannelId) -> bool {
+        let may_install = self.config.refusal(host, Action::Install, channel).is_none();
+        may_install && self.members.directory.host(host).is_some()
     }
 
     /// Parameters no longer follow words of this host; their values stay.

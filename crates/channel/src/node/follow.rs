@@ -7,7 +7,7 @@ use super::Node;
 use crate::change::Change;
 use crate::delivery::Step;
 use crate::membership::News;
-use crate::{Config, HostRecord, Notice};
+use crate::{Action, Config, HostRecord, Notice};
 
 impl Node {
     /// Changes this host's record. [`Node::settle`] sends the change to the other hosts.
@@ -39,7 +39,8 @@ impl Node {
         }
         let step = Step::of(&members.directory, host, *host == config.host, &change);
         let competes = members.competes(&change);
-        delivery.forget_sources(host, &change);
+        let may_send = || channel.as_ref().is_some_and(|id| config.refusal(host, Action::Send, id).is_none());
+        delivery.end_sources(&members.directory, host, &change, may_send);
         if members.apply(host, change, exit).is_err() {
             return false;
         }
@@ -107,6 +108,6 @@ impl Node {
         }
         // Send the changes first: a new member has to be known before new sources welcome it.
         self.members.flush(now, &mut self.exit);
-        self.delivery.settle(&self.members.directory, &mut self.exit);
+        self.delivery.settle(&self.members.directory, now, &mut self.exit);
     }
 }

@@ -17,6 +17,8 @@ impl Node {
         self.config.policy = policy;
         self.exit.set_combiner(self.config.believed_combiner());
         self.end_forbidden(now);
+        let config = &self.config;
+        self.delivery.end_forbidden(|host, id| config.refusal(host, Action::Send, id).is_some());
         self.forget_filters(|config, channel, author| config.refusal(author, Action::Install, channel).is_some());
         self.unfollow(|config, channel, host| config.refusal(host, Action::Install, channel).is_some());
         for name in self.members.others() {

@@ -80,6 +80,7 @@ impl Fabric {
     pub(crate) fn install(&self, peer: Peer, id: FilterId, request: &FilterRequest) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, &id)?;
+        self.check_roots(peer, &id, &request.to)?;
         let filter = FilterSpec {
             sink: request.sink.as_deref().map(|sink| self.member(sink)).transpose()?,
             types: request.types.clone(),
@@ -92,15 +93,16 @@ impl Fabric {
         let instructions = self.check_room(peer, &filter)?;
         let order = FilterCommand::Install(filter.clone());
         let Some(id) = request.lease else {
-            return match peer.owner.uid {
-                0 => self.carry(&request.to, &order, reach),
-                uid => Err(problems::unowned_filter(uid)),
-            };
+            if peer.owner.uid != 0 {
+                return Err(problems::unowned_filter(peer.owner.uid));
+            }
+            let installed = self.carry(&request.to, &order, reach)?;
+            self.owned.installed_by_root(&filter.id, &installed.hosts);
+            return Ok(installed);
         };
         self.registry().lease(peer, id)?;
         let installed = self.carry(&request.to, &order, reach)?;
-        let hosts = installed.hosts.iter().map(|answer| answer.host.clone());
-        self.owned.installed((id, peer.owner.uid), (filter, instructions), request.to.clone(), hosts);
+        self.owned.installed((id, peer.owner.uid), (filter, instructions), request.to.clone(), &installed.hosts);
         if self.registry().lease(peer, id).is_err() {
             // The connection ended while the filter was installed.
             self.end_filters(id);
@@ -169,6 +171,9 @@ impl Fabric {
     /// only what a connection of the user installed: other filters of this name are root's, or of users there.
     fn own_scope(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<FilterScope, Problem> {
         let (here, others) = self.wanted(&id.channel, to)?;
+        if here {
+            self.check_roots(peer, id, &FilterScope::Here)?;
+        }
         if peer.owner.uid == 0 || others.is_empty() {
             return Ok(to.clone());
         }

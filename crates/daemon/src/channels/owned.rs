@@ -4,19 +4,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use qfabric_channel::{Direction, FilterCommand, FilterId, FilterSpec, Key, Limits, MemberId, Notice};
+use qfabric_channel::{Direction, FilterCommand, FilterId, FilterSpec, Key, Limits, MemberId, Notice, RequestId};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
-use qfabric_types::api::channel::{FilterScope, LeaseId};
+use qfabric_types::api::channel::{FilterScope, HostAnswer, LeaseId};
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::registry::Registry;
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 
-/// Filters that belong to a connection. This lock is taken last, and never held while another one is taken.
+/// Filters that belong to a connection or to root. This lock is taken last, and never held while another one is taken.
 #[derive(Debug, Default)]
-pub(super) struct Owned(Lock<BTreeMap<FilterId, Belonging>, { rank::OWNED }>);
+pub(super) struct Owned(Lock<Table, { rank::OWNED }>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The filters of connections.
+    belongings: BTreeMap<FilterId, Belonging>,
+    /// The hosts on which root installed a filter without a connection. Other hosts know only that this host installed
+    /// it.
+    of_root: BTreeMap<FilterId, BTreeSet<Name>>,
+    /// Requests to single hosts that have not been answered; nobody waits for the answers.
+    expected: BTreeMap<RequestId, FilterId>,
+}
 
 #[derive(Debug)]
 struct Belonging {
@@ -29,28 +40,55 @@ struct Belonging {
     to: FilterScope,
     /// Hosts that were asked to install the filter; this host may be one.
     hosts: BTreeSet<Name>,
+    /// Those that have confirmed it. Another one may have refused, because its own filter has the name.
+    confirmed: BTreeSet<Name>,
 }
 
 impl Owned {
-    /// Records that the hosts installed or replaced the filter.
+    /// Records the answers of the hosts that were asked to install or replace the filter.
     pub(super) fn installed(
         &self,
         (lease, uid): (LeaseId, u32),
         (filter, instructions): (FilterSpec, u64),
         to: FilterScope,
-        hosts: impl Iterator<Item = Name>,
+        answers: &[HostAnswer],
     ) {
-        let (id, hosts) = (filter.id.clone(), hosts.collect());
-        let mut all = lock(&self.0);
-        let before = all.insert(id.clone(), Belonging { lease, uid, filter, instructions, to, hosts });
+        let (id, hosts) = (filter.id.clone(), answers.iter().map(|answer| answer.host.clone()).collect());
+        let confirmed = confirmed(answers).cloned().collect();
+        let all = &mut lock(&self.0).belongings;
+        let belonging = Belonging { lease, uid, filter, instructions, to, hosts, confirmed };
+        let before = all.insert(id.clone(), belonging);
         if let (Some(before), Some(now)) = (before, all.get_mut(&id)) {
             now.hosts.extend(before.hosts);
+            now.confirmed.extend(before.confirmed);
         }
+    }
+
+    /// Records that root installed a filter without a connection. It has replaced a connection's filter of this name.
+    pub(super) fn installed_by_root(&self, id: &FilterId, answers: &[HostAnswer]) {
+        let mut table = lock(&self.0);
+        for host in confirmed(answers) {
+            table.of_root.entry(id.clone()).or_default().insert(host.clone());
+            table.lost(id, host);
+        }
+    }
+
+    /// The hosts on which root installed the filter without a connection.
+    pub(super) fn of_root(&self, id: &FilterId) -> BTreeSet<Name> {
+        lock(&self.0).of_root.get(id).cloned().unwrap_or_default()
+    }
+
+    /// A channel was closed on this host, and with it the filters here.
+    fn closed(&self, channel: &ChannelId, here: &Name) {
+        lock(&self.0).of_root.retain(|id, hosts| {
+            let is_gone = id.channel == *channel && hosts.remove(here);
+            !is_gone || !hosts.is_empty()
+        });
     }
 
     /// Records the new value for hosts that join later.
     pub(super) fn parametrized(&self, id: &FilterId, key: &Key, value: i64) {
-        if let Some(belonging) = lock(&self.0).get_mut(id) {
+        if let Some(belonging) = lock(&self.0).belongings.get_mut(id) {
             let parameters = &mut belonging.filter.parameters;
             parameters.retain(|(name, _)| name != key);
             parameters.push((key.clone(), value));
@@ -59,36 +97,35 @@ impl Owned {
 
     /// Records that the hosts removed the filter.
     pub(super) fn removed<'a>(&self, id: &FilterId, hosts: impl Iterator<Item = &'a Name>) {
-        let mut all = lock(&self.0);
-        let Some(belonging) = all.get_mut(id) else { return };
-        hosts.for_each(|host| _ = belonging.hosts.remove(host));
-        if belonging.hosts.is_empty() {
-            all.remove(id);
+        let mut table = lock(&self.0);
+        for host in hosts {
+            table.lost(id, host);
+            table.root_lost(id, host);
         }
     }
 
     /// Number of other filters of the user on the same channel and in the same direction, and their instructions.
     fn beside(&self, id: &FilterId, uid: u32) -> (usize, u64) {
-        let all = lock(&self.0);
+        let all = &lock(&self.0).belongings;
         let others = all.iter().filter(|(other, belonging)| belonging.uid == uid && *other != id);
         let beside = others.filter(|(other, _)| other.channel == id.channel && other.direction == id.direction);
         beside.fold((0, 0), |(count, sum), (_, belonging)| (count + 1, sum + belonging.instructions))
     }
 
-    /// The hosts that a connection of the user asked to install the filter.
+    /// The hosts that have confirmed the filter of a connection of the user.
     pub(super) fn hosts(&self, id: &FilterId, uid: u32) -> BTreeSet<Name> {
-        let all = lock(&self.0);
-        all.get(id).filter(|belonging| belonging.uid == uid).map_or_else(BTreeSet::new, |own| own.hosts.clone())
+        let all = &lock(&self.0).belongings;
+        all.get(id).filter(|belonging| belonging.uid == uid).map_or_else(BTreeSet::new, |own| own.confirmed.clone())
     }
 
     fn lease(&self, id: &FilterId) -> Option<LeaseId> {
-        lock(&self.0).get(id).map(|belonging| belonging.lease)
+        lock(&self.0).belongings.get(id).map(|belonging| belonging.lease)
     }
 
     /// Removes the filters of a connection that has ended; returns them with their hosts.
     fn take(&self, lease: LeaseId) -> Vec<(FilterId, BTreeSet<Name>)> {
-        let (mut all, mut gone) = (lock(&self.0), Vec::new());
-        all.retain(|id, belonging| {
+        let mut gone = Vec::new();
+        lock(&self.0).belongings.retain(|id, belonging| {
             let ends = belonging.lease == lease;
             if ends {
                 gone.push((id.clone(), std::mem::take(&mut belonging.hosts)));
@@ -100,22 +137,69 @@ impl Owned {
 
     /// A host has lost the filters that this host sent.
     fn forget(&self, host: &Name) {
-        lock(&self.0).values_mut().for_each(|belonging| _ = belonging.hosts.remove(host));
+        let Table { belongings, of_root, .. } = &mut *lock(&self.0);
+        for belonging in belongings.values_mut() {
+            belonging.hosts.remove(host);
+            belonging.confirmed.remove(host);
+        }
+        of_root.retain(|_, hosts| {
+            hosts.remove(host);
+            !hosts.is_empty()
+        });
     }
 
-    /// Filters for a host that has not been asked to install them.
+    /// Filters for a host that has not been asked to install them, and on which root has none of their names.
     fn missing(&self, channel: &ChannelId, direction: Direction, host: &Name) -> Vec<(FilterSpec, FilterScope)> {
-        let all = lock(&self.0);
+        let Table { belongings, of_root, .. } = &*lock(&self.0);
         let here = |id: &FilterId| id.channel == *channel && id.direction == direction;
-        let missing = all.iter().filter(|(id, belonging)| here(id) && !belonging.hosts.contains(host));
+        let is_roots = |id: &FilterId| of_root.get(id).is_some_and(|hosts| hosts.contains(host));
+        let missing = belongings.iter().filter(|(id, belonging)| here(id) && !belonging.hosts.contains(host));
+        let missing = missing.filter(|(id, _)| !is_roots(id));
         missing.map(|(_, belonging)| (belonging.filter.clone(), belonging.to.clone())).collect()
     }
 
-    fn asked(&self, id: &FilterId, host: &Name) {
-        if let Some(belonging) = lock(&self.0).get_mut(id) {
+    /// Records that a host was asked to install the filter.
+    fn asked(&self, id: &FilterId, host: &Name, request: RequestId) {
+        let Table { belongings, expected, .. } = &mut *lock(&self.0);
+        if let Some(belonging) = belongings.get_mut(id) {
             belonging.hosts.insert(host.clone());
+            expected.insert(request, id.clone());
         }
     }
+
+    /// The host has answered such a request, or did not in time.
+    fn answered(&self, request: RequestId, host: &Name, is_done: bool) {
+        let Table { belongings, expected, .. } = &mut *lock(&self.0);
+        let Some(id) = expected.remove(&request).filter(|_| is_done) else { return };
+        let asked = belongings.get_mut(&id).filter(|belonging| belonging.hosts.contains(host));
+        asked.into_iter().for_each(|belonging| _ = belonging.confirmed.insert(host.clone()));
+    }
+}
+
+impl Table {
+    /// A host has no filter of this name of a connection any more.
+    fn lost(&mut self, id: &FilterId, host: &Name) {
+        let Some(belonging) = self.belongings.get_mut(id) else { return };
+        belonging.hosts.remove(host);
+        belonging.confirmed.remove(host);
+        if belonging.hosts.is_empty() {
+            self.belongings.remove(id);
+        }
+    }
+
+    /// A host has no filter of this name of root any more.
+    fn root_lost(&mut self, id: &FilterId, host: &Name) {
+        let Some(hosts) = self.of_root.get_mut(id) else { return };
+        hosts.remove(host);
+        if hosts.is_empty() {
+            self.of_root.remove(id);
+        }
+    }
+}
+
+/// The hosts that have carried out a request.
+fn confirmed(answers: &[HostAnswer]) -> impl Iterator<Item = &Name> {
+    answers.iter().filter(|answer| answer.refused.is_none()).map(|answer| &answer.host)
 }
 
 impl Fabric {
@@ -148,6 +232,17 @@ impl Fabric {
         }
     }
 
+    /// Refuses other users a filter that root has installed without a connection on one of these hosts: they would
+    /// believe that root replaces or changes it.
+    pub(super) fn check_roots(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<(), Problem> {
+        if peer.owner.uid == 0 {
+            return Ok(());
+        }
+        let ((here, others), of_root) = (self.wanted(&id.channel, to)?, self.owned.of_root(id));
+        let host = others.iter().chain(here.then_some(&self.host)).find(|host| of_root.contains(*host));
+        host.map_or(Ok(()), |host| Err(problems::not_your_filter(&id.name, &format!("root on host {host}"))))
+    }
+
     /// Refuses a filter that belongs to no connection here: another host or root installed it.
     fn check_stranger(&self, id: &FilterId) -> Result<(), Problem> {
         let author = self.network.look(|node| {
@@ -177,6 +272,8 @@ impl Fabric {
     pub(super) fn follow(&self, notice: &Notice) {
         match notice {
             Notice::HostVanished(host) => self.owned.forget(host),
+            Notice::Closed(channel) => self.owned.closed(channel, &self.host),
+            Notice::Answered { request, host, result } => self.owned.answered(*request, host, result.is_ok()),
             Notice::SourceJoined(channel, member, _) => self.bring(channel, Direction::Out, member),
             Notice::SinkJoined(channel, member, _) => self.bring(channel, Direction::In, member),
             _ => {}
@@ -187,9 +284,12 @@ impl Fabric {
         for (filter, to) in self.owned.missing(channel, direction, host) {
             let wanted = self.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
             if wanted {
-                self.owned.asked(&filter.id, host);
-                let order = FilterCommand::Install(filter);
-                self.network.with(|node, now| node.ship(std::slice::from_ref(host), &order, now));
+                let (id, order) = (filter.id.clone(), FilterCommand::Install(filter));
+                self.network.with(|node, now| {
+                    let request = node.ship(std::slice::from_ref(host), &order, now);
+                    // Before the node is free, so that the answer comes later.
+                    self.owned.asked(&id, host, request);
+                });
             }
         }
     }
@@ -218,11 +318,20 @@ mod tests {
         names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>().into_iter()
     }
 
+    fn set(hosts: &[&str]) -> BTreeSet<Name> {
+        names(hosts).collect()
+    }
+
+    /// The hosts have done it.
+    fn done(hosts: &[&str]) -> Vec<HostAnswer> {
+        names(hosts).map(|host| HostAnswer { host, refused: None, kernel_path: false }).collect()
+    }
+
     #[test]
     fn a_host_that_was_away_has_to_get_the_filter_again_as_it_is_by_now() {
         let (owned, one) = (Owned::default(), filter("one"));
         let id = one.id.clone();
-        owned.installed((7, 1), (one, 9), FilterScope::All, names(&["a", "b"]));
+        owned.installed((7, 1), (one, 9), FilterScope::All, &done(&["a", "b"]));
         let (a, video) = ("a".parse().unwrap(), id.channel.clone());
         assert!(owned.missing(&video, Direction::Out, &a).is_empty());
         owned.forget(&a);
@@ -236,12 +345,47 @@ mod tests {
     #[test]
     fn what_a_connection_leaves_is_told_with_all_hosts_that_may_have_it() {
         let owned = Owned::default();
-        owned.installed((7, 1), (filter("one"), 9), FilterScope::All, names(&["a"]));
-        owned.installed((7, 1), (filter("one"), 9), FilterScope::All, names(&["b"]));
-        owned.installed((8, 1), (filter("two"), 9), FilterScope::Here, names(&["a"]));
+        owned.installed((7, 1), (filter("one"), 9), FilterScope::All, &done(&["a"]));
+        owned.installed((7, 1), (filter("one"), 9), FilterScope::All, &done(&["b"]));
+        owned.installed((8, 1), (filter("two"), 9), FilterScope::Here, &done(&["a"]));
         owned.removed(&filter("two").id, names(&["a"]).collect::<Vec<_>>().iter());
         assert_eq!(owned.take(8), []);
         assert_eq!(owned.take(7), [(filter("one").id, names(&["a", "b"]).collect())]);
         assert_eq!(owned.take(7), []);
+    }
+
+    #[test]
+    fn a_host_that_has_refused_the_filter_may_have_it_but_no_change_of_it_goes_there() {
+        let (owned, one) = (Owned::default(), filter("one"));
+        let id = one.id.clone();
+        let refused = HostAnswer { refused: Some("it is ours".into()), ..done(&["b"])[0].clone() };
+        owned.installed((7, 1), (one, 9), FilterScope::All, &[done(&["a"]), vec![refused]].concat());
+        let c: Name = "c".parse().unwrap();
+        owned.asked(&id, &c, RequestId(5));
+        assert_eq!(owned.hosts(&id, 1), set(&["a"]));
+        owned.answered(RequestId(4), &c, true);
+        assert_eq!(owned.hosts(&id, 1), set(&["a"]), "the answer is to another request");
+        owned.answered(RequestId(5), &c, true);
+        assert_eq!(owned.hosts(&id, 1), set(&["a", "c"]));
+        assert!(lock(&owned.0).expected.is_empty());
+        assert_eq!(owned.take(7), [(id, set(&["a", "b", "c"]))], "all may have it");
+    }
+
+    #[test]
+    fn what_root_installs_belongs_to_no_connection_any_more_until_it_is_removed() {
+        let (owned, one) = (Owned::default(), filter("one"));
+        let (id, b) = (one.id.clone(), "b".parse().unwrap());
+        owned.installed((7, 1), (one, 9), FilterScope::All, &done(&["a", "b"]));
+        owned.installed_by_root(&id, &done(&["b"]));
+        assert_eq!((owned.hosts(&id, 1), owned.of_root(&id)), (set(&["a"]), set(&["b"])));
+        assert!(owned.missing(&id.channel, Direction::Out, &b).is_empty(), "it would replace root's");
+        owned.removed(&id, [&b].into_iter());
+        assert_eq!((owned.of_root(&id).len(), owned.missing(&id.channel, Direction::Out, &b).len()), (0, 1));
+        owned.installed_by_root(&id, &done(&["a", "b"]));
+        assert_eq!(owned.take(7), [], "its end removes nothing of root's");
+        owned.closed(&id.channel, &b);
+        assert_eq!(owned.of_root(&id), set(&["a"]));
+        owned.forget(&"a".parse().unwrap());
+        assert!(lock(&owned.0).of_root.is_empty());
     }
 }

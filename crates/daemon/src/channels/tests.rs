@@ -1,6 +1,7 @@
 //! Isolation of the users of one host, on a real node without other hosts.
 
 mod arrivals;
+mod filters;
 mod policy_calls;
 mod policy_contracts;
 mod policy_paces;

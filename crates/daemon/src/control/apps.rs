@@ -66,6 +66,11 @@ impl App {
         self.covers == ApplicationScope::Program
     }
 
+    /// Whether the observer has to follow its threads.
+    pub(super) fn needs_observer(&self) -> bool {
+        self.is_program() || self.jobs != JobSource::Marked
+    }
+
     /// Whether its connection is closed. It stays for the grace time only, in case the client connects again.
     pub(super) fn is_abandoned(&self) -> bool {
         self.leaves_at.is_some() || self.ring.as_ref().is_some_and(Ring::is_abandoned)
@@ -150,6 +155,11 @@ impl Apps {
             ApplicationScope::Program => None,
         };
         Some((app, back))
+    }
+
+    /// All covered threads, with the applications that cover them.
+    pub(super) fn covered(&self) -> impl Iterator<Item = (ThreadId, AppId)> {
+        self.covered_by.iter().map(|(thread, app)| (*thread, *app))
     }
 
     /// The threads that an application covers.

@@ -103,7 +103,13 @@ impl Engine {
         let memory_owner = self.memory.counted_for(target.owner, &target.groups);
         let owner = counted_for(&self.limits, target.owner, &target.groups);
         let mut app = App { memory, memory_owner, ..App::new(Target { owner, ..target }, covers, &contract) };
-        let threads = self.begin_observing(&mut app, covers)?;
+        let threads = match self.begin_observing(&mut app, covers) {
+            Ok(threads) => threads,
+            Err(problem) => {
+                self.stop_observing(&app, now);
+                return Err(problem);
+            }
+        };
         let name = contract.name.clone();
         self.requests_made += 1;
         let input = Input::Join {
@@ -118,7 +124,7 @@ impl Engine {
         match self.ask_for(input, claim, now) {
             Ok(id) => self.admitted(id, app, threads, name, now),
             Err(problem) => {
-                self.stop_observing(&app);
+                self.stop_observing(&app, now);
                 Err(problem)
             }
         }
@@ -411,7 +417,7 @@ impl Engine {
             self.sources.remove(&ring.wake);
             self.sources.remove(&ring.lease);
         }
-        self.stop_observing(&app);
+        self.stop_observing(&app, now);
         self.plan_observing(now);
     }
 

@@ -72,6 +72,7 @@ fn cause(note: &Note) -> Option<Cause> {
         Note::BirthsDropped { app, .. } => (Some(*app), "births"),
         Note::RecordsLost { .. } => (None, "records"),
         Note::NotObserved { .. } => (None, "not observed"),
+        Note::ObservationLost { app, .. } => (Some(*app), "observation lost"),
         Note::Host(HostEvent::TooManyThreads { app, .. }) => (Some(*app), "threads"),
         Note::Host(HostEvent::Ignored { .. }) => (None, "ignored"),
         _ => return None,

@@ -82,6 +82,11 @@ pub(crate) enum Note {
         pid: i32,
         error: String,
     },
+    /// Threads of an application are not observed any more.
+    ObservationLost {
+        app: AppId,
+        error: String,
+    },
     /// A policy decided about an application.
     Adjusted {
         app: AppId,
@@ -175,6 +180,13 @@ pub(crate) fn log(note: Note) {
         ),
         Note::NotObserved { pid, error } => {
             tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
+        }
+        Note::ObservationLost { app, error } => {
+            tracing::warn!(
+                app = app.0,
+                error,
+                "threads are not observed any more, so their jobs are not seen; join again"
+            )
         }
         Note::Adjusted { app, adjustment, refused } => log_adjustment(app, &adjustment, refused),
         Note::Restored { app, policy, refused } => log_restored(app, &policy, refused),

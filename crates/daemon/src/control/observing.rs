@@ -1,7 +1,10 @@
 //! Programs that do not report their jobs: attaches the observer and converts its records into inputs for the host.
 
+use std::collections::BTreeSet;
+use std::io;
+
 use qfabric_host::Input;
-use qfabric_linux::observe::Observation;
+use qfabric_linux::observe::{Observation, Observer};
 use qfabric_linux::threads;
 use qfabric_types::api::Problem;
 use qfabric_types::{AppId, Instant, JobSource, Nanos, ThreadId};
@@ -22,6 +25,7 @@ const MAX_CHILDREN: usize = 64;
 impl Engine {
     /// Observes a process and its children. Returns the threads that this contract may cover.
     pub(super) fn observe_program(&mut self, app: &mut App) -> Result<Vec<ThreadId>, Problem> {
+        take_over(&mut self.apps, &mut *self.observer, app.pid);
         let own = self.observer.attach(app.pid).map_err(|error| problem::unwatchable(app.pid, &error))?;
         app.observed.push(app.pid);
         let takes = |thread: &ThreadId| self.apps.of_thread(*thread).is_none_or(|id| self.is_program(id));
@@ -40,7 +44,8 @@ impl Engine {
         Ok(covered)
     }
 
-    /// Observes a single thread, unless its program is observed already.
+    /// Observes a single thread, unless its program is observed already. When that program leaves,
+    /// [`Engine::stop_observing`] attaches the observer to the thread.
     pub(super) fn observe_thread(&mut self, app: &mut App, thread: ThreadId) -> Result<(), Problem> {
         if self.apps.program(app.pid).is_some() {
             return Ok(());
@@ -50,10 +55,26 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn stop_observing(&mut self, app: &App) {
+    /// Ends the observation for an application that covers no threads any more. Threads that it shared with other
+    /// applications stay observed.
+    pub(super) fn stop_observing(&mut self, app: &App, now: Instant) {
         for id in &app.observed {
             self.observer.detach(*id);
         }
+        let left = unobserved(&self.apps, &*self.observer);
+        for (thread, id) in &left {
+            match observe_again(&mut self.apps, &mut *self.observer, *id, *thread) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let ended = Observation::Gone { tid: *thread };
+                    handle_observation(&mut self.apps, &mut self.core, ended, now);
+                }
+                Err(error) => self.core.notes.push(Note::ObservationLost { app: *id, error: error.to_string() }),
+            }
+        }
+        // Threads that started in the meantime were not reported.
+        let programs: BTreeSet<AppId> = left.into_iter().map(|(_, id)| id).collect();
+        programs.into_iter().for_each(|id| self.recount(id, now));
     }
 
     fn is_program(&self, id: AppId) -> bool {
@@ -61,7 +82,7 @@ impl Engine {
     }
 
     pub(super) fn plan_observing(&mut self, now: Instant) {
-        let observed = |app: &&App| !app.observed.is_empty();
+        let observed = |app: &&App| !app.observed.is_empty() || app.needs_observer();
         let fastest = self.apps.by_id.values().filter(observed).map(|app| app.period).min();
         let (rescues, slot) = (self.core.rescues, self.core.slot);
         self.observe_at = fastest.map_or(Instant::NEVER, |period| now + interval(period, rescues, slot));
@@ -127,6 +148,43 @@ impl Engine {
     }
 }
 
+/// Before a program is observed: ends the observation of single threads of the process, because it leaves out the
+/// threads that these start.
+fn take_over(apps: &mut Apps, observer: &mut dyn Observer, pid: i32) {
+    for app in apps.by_id.values_mut().filter(|app| app.pid == pid && !app.is_program()) {
+        app.observed.drain(..).for_each(|id| observer.detach(id));
+    }
+}
+
+/// The covered threads that the observer has to follow and does not.
+fn unobserved(apps: &Apps, observer: &dyn Observer) -> Vec<(ThreadId, AppId)> {
+    let needs = |id: &AppId| apps.by_id.get(id).is_some_and(App::needs_observer);
+    apps.covered().filter(|(thread, id)| needs(id) && !observer.follows(*thread)).collect()
+}
+
+/// Attaches the observer for an application whose thread was observed on behalf of another one. Returns false if the
+/// thread has ended.
+fn observe_again(apps: &mut Apps, observer: &mut dyn Observer, id: AppId, thread: ThreadId) -> io::Result<bool> {
+    let Some(app) = apps.by_id.get_mut(&id) else { return Ok(true) };
+    let Some(pid) = threads::process_of(thread) else { return Ok(false) };
+    if observer.follows(thread) {
+        // It was attached with another thread of its process.
+        return Ok(true);
+    }
+    let attached = match app.is_program() {
+        true => observer.attach(pid).map(|_| pid),
+        false => observer.attach_thread(thread).map(|()| thread.0),
+    };
+    let attached = match attached {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+        attached => attached?,
+    };
+    if !app.observed.contains(&attached) {
+        app.observed.push(attached);
+    }
+    Ok(true)
+}
+
 /// Time until the next poll. Polls twice per period of the fastest observed application, so that a new thread is reserved
 /// within one period. Polls eight times if a larger budget helps the running job, so that the need is seen in time. Polls
 /// twice per slot if threads run in slots, so that a child gets into the slot in which its parent started it.
@@ -189,7 +247,62 @@ fn born(apps: &mut Apps, core: &mut Core, id: AppId, thread: ThreadId, now: Inst
 
 #[cfg(test)]
 mod tests {
+    use qfabric_linux::observe::PollObserver;
+    use qfabric_linux::watch;
+    use qfabric_types::api::ApplicationScope;
+    use qfabric_types::{Contract, Owner};
+
     use super::*;
+
+    const PROGRAM: AppId = AppId(1);
+    const THREAD: AppId = AppId(2);
+
+    fn pid() -> i32 {
+        std::process::id() as i32
+    }
+
+    fn app(covers: ApplicationScope) -> App {
+        let (pid, owner) = (pid(), Owner { uid: 7, gid: 7 });
+        let watch = watch::Process::watch(pid).unwrap();
+        let contract = Contract { jobs: JobSource::Activations, ..Contract::default() };
+        App::new(crate::auth::Target { pid, owner, groups: vec![], watch }, covers, &contract)
+    }
+
+    /// A contract of the first thread of this process, which is observed.
+    fn with_thread() -> (Apps, PollObserver, ThreadId) {
+        let (mut apps, mut observer, thread) = (Apps::default(), PollObserver::new(), ThreadId(pid()));
+        let own = App { observed: vec![thread.0], ..app(ApplicationScope::Thread(thread)) };
+        observer.attach_thread(thread).unwrap();
+        apps.by_id.insert(THREAD, own);
+        apps.cover(thread, THREAD);
+        (apps, observer, thread)
+    }
+
+    #[test]
+    fn a_thread_stays_observed_when_the_contract_of_its_program_ends() {
+        let (mut apps, mut observer, thread) = with_thread();
+        take_over(&mut apps, &mut observer, thread.0);
+        assert!(!observer.follows(thread) && apps.by_id[&THREAD].observed.is_empty());
+        observer.attach(thread.0).unwrap();
+        assert_eq!(unobserved(&apps, &observer), []);
+        observer.detach(thread.0);
+        assert_eq!(unobserved(&apps, &observer), [(thread, THREAD)]);
+        assert!(observe_again(&mut apps, &mut observer, THREAD, thread).unwrap());
+        assert!(observer.follows(thread) && apps.by_id[&THREAD].observed == [thread.0]);
+    }
+
+    #[test]
+    fn a_thread_stays_observed_when_it_returns_to_its_program() {
+        let (mut apps, mut observer, thread) = with_thread();
+        apps.by_id.insert(PROGRAM, App { observed: vec![thread.0], ..app(ApplicationScope::Program) });
+        apps.cover(thread, PROGRAM);
+        observer.detach(thread.0);
+        assert_eq!(unobserved(&apps, &observer), [(thread, PROGRAM)]);
+        assert!(observe_again(&mut apps, &mut observer, PROGRAM, thread).unwrap() && observer.follows(thread));
+        assert_eq!(apps.by_id[&PROGRAM].observed, [thread.0]);
+        let ended = ThreadId(i32::MAX);
+        assert!(!observe_again(&mut apps, &mut observer, PROGRAM, ended).unwrap());
+    }
 
     #[test]
     fn threads_in_slots_are_looked_for_twice_per_slot() {

@@ -77,6 +77,9 @@ pub trait Observer: Send {
     /// [`Observer::attach_thread`]), including all threads that it added later.
     fn detach(&mut self, id: i32);
 
+    /// Whether the thread is observed, under any id.
+    fn follows(&self, thread: ThreadId) -> bool;
+
     /// Delivers the events since the last poll in the order of their time, from at most [`POLL_LIMIT`] records.
     fn poll(&mut self, sink: &mut dyn FnMut(Observation)) -> Polled;
 

@@ -80,12 +80,16 @@ impl SwitchObserver {
         let unknown: Vec<_> = threads::list(pid)?.into_iter().filter(|t| !self.stretches.follows(t.0)).collect();
         for thread in &unknown {
             let at = clock::now();
-            match self.cover(thread.0, true) {
-                Ok(made) => events.extend(made),
+            let made = match self.cover(thread.0, true) {
+                Ok(made) => made,
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => continue,
                 Err(e) => return Err(explained(e)),
-            }
+            };
             self.stretches.attached(thread.0, pid, pid, at);
+            // A thread that is left out needs no events.
+            if self.stretches.follows(thread.0) {
+                events.extend(made);
+            }
         }
         Ok(!unknown.is_empty())
     }
@@ -117,12 +121,13 @@ impl Observer for SwitchObserver {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(e) => {
-                    self.stretches.detached(pid);
+                    self.detach(pid);
                     return Err(e);
                 }
             }
         }
-        self.events.insert(pid, events);
+        // A process may be attached again; the threads that are followed already keep their events.
+        self.events.entry(pid).or_default().extend(events);
         threads::list(pid)
     }
 
@@ -138,6 +143,10 @@ impl Observer for SwitchObserver {
     fn detach(&mut self, id: i32) {
         self.events.remove(&id);
         self.stretches.detached(id);
+    }
+
+    fn follows(&self, thread: ThreadId) -> bool {
+        self.stretches.follows(thread.0)
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Observation)) -> Polled {

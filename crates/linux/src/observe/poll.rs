@@ -88,6 +88,10 @@ impl Observer for PollObserver {
         self.followed.retain(|_, entry| entry.root != id);
     }
 
+    fn follows(&self, thread: ThreadId) -> bool {
+        self.followed.contains_key(&thread.0)
+    }
+
     fn poll(&mut self, sink: &mut dyn FnMut(Observation)) -> Polled {
         let (now, mut polled, mut alive) = (clock::now(), Polled::default(), HashSet::new());
         let mut emit = |o| {

@@ -103,6 +103,10 @@ impl Receiving {
         parameter: Parameter,
         now: Instant,
     ) -> Result<Vec<Message>, KernelPathError> {
+        // Nothing would report the end of a host that the node does not know, and its number would never be free again.
+        if !network.look(|node| node.may_be_followed(host, &parameter.filter.channel)) {
+            return Ok(Vec::new());
+        }
         if !self.hosts.contains_key(host) && !self.admit(host, now)? {
             return Ok(Vec::new());
         }
