@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use qfabric_broker::Holds;
 use qfabric_host::manager::contracts::{
-    ContractMessage, Coordinator, CoordinatorOutput, Participant, ParticipantOutput, Timing, carry_out,
+    Body, Cap, ContractMessage, Coordinator, CoordinatorOutput, InitiatorCaps, Order, PartRequest, Participant,
+    ParticipantOutput, Reason, Timing, carry_out,
 };
 use qfabric_types::api::contracts::{JointId, JointPart, JointRequest};
 use qfabric_types::channel::Name;
@@ -302,4 +303,26 @@ fn an_application_that_refused_or_was_silent_is_not_asked_again_by_a_copy_of_the
         .collect();
     assert_eq!(refusals.len(), 1);
     assert_eq!(answers(&mut participant, &asked, over), (refusals, false), "the refusal again, and no question");
+}
+
+#[test]
+fn contracts_of_other_hosts_take_no_place_of_the_own_ones() {
+    let (mut participant, now) = (Participant::new(name(0)), Instant::new(1));
+    participant.set_caps(InitiatorCaps { default_host: Cap::default(), ..InitiatorCaps::default() });
+    let (owner, hold) = (Owner { uid: 0, gid: 0 }, Timing::default().hold);
+    let (wanted, minimum, application) = (cpu(1), Resources::default(), None);
+    let part = PartRequest { owner, wanted, minimum, application, may_grow: false, hold };
+    let mut request = |host: usize, number: u64| {
+        let id = JointId { host: name(host), number };
+        participant.receive(&name(host), ContractMessage { id, round: 1, body: Body::Request(part.clone()) }, now);
+        std::iter::from_fn(|| participant.poll()).last()
+    };
+    let is_refused = |output: Option<ParticipantOutput>| match output {
+        Some(ParticipantOutput::Send(_, ContractMessage { body: Body::Refuse(Reason::Full { .. }), .. })) => true,
+        Some(ParticipantOutput::Order(Order::Hold { .. })) => false,
+        other => panic!("{other:?}"),
+    };
+    let held = (0..10_000).take_while(|number| !is_refused(request(1, *number))).count();
+    assert_eq!(held, 4_096);
+    assert!(!is_refused(request(0, 1)));
 }

@@ -22,7 +22,8 @@ fn a_misspelt_key_is_refused_with_the_nearest_key() {
     check("frame_rate", "frame_raet", &["line 3, column 1", "frame_raet", "[video]", "write frame_rate"]);
     check("delay", "dealy", &["line 1, column 1", "write delay"]);
     check("host =", "color = 3\nhost =", &["line 10", "use one of host, interface"]);
-    check("25", "{ min = 3, most = 25 }", &["line 3, column 25", "most"]);
+    check("25", "{ min = 3, most = 25 }", &["line 3, column 25", "most", "[frame_rate]"]);
+    check("computation = \"5ms\"", "profile = { vdeo = \"x\" }", &["line 8", "vdeo", "[profile]", "write video"]);
 }
 
 #[test]

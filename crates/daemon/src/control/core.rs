@@ -43,7 +43,7 @@ pub(crate) struct Core {
     pub timeline: Arc<Recorder>,
     /// Applications without a thread.
     pub empty: Vec<AppId>,
-    /// Applications with a setting applied since this list was last emptied.
+    /// Applications with a setting applied, or a contract changed, since this list was last emptied.
     pub changed: Vec<AppId>,
     /// Permanent refusals of the mechanism since this list was last cleared.
     pub failures: Vec<ApplyError>,
@@ -335,7 +335,11 @@ impl Core {
                     self.record_join(app, now);
                     self.answer = Some(Ok(app));
                 }
-                Output::Changed { app, .. } => self.answer = Some(Ok(app)),
+                Output::Changed { app, .. } => {
+                    // Its next look may be another one, even if no setting follows.
+                    self.remember_change(app);
+                    self.answer = Some(Ok(app));
+                }
                 Output::Job { app, job } => self.timeline.add(now, TimelineEvent::Job { app, job }),
                 Output::Refused { problem, .. } => self.answer = Some(Err(problem)),
                 Output::Event(event) => self.note(event, now),
@@ -352,14 +356,19 @@ impl Core {
         };
         self.counters.count(outcome);
         self.aims.servers_changed();
-        if let Some(app) = self.host.covering(thread)
-            && self.changed.len() < MAX_REMEMBERED
-        {
-            self.changed.push(app);
+        if let Some(app) = self.host.covering(thread) {
+            self.remember_change(app);
         }
         self.host.handle(Input::Applied { thread, outcome }, now);
         if outcome == Outcome::Done {
             self.record_budget(thread, reservation, now);
+        }
+    }
+
+    /// The ring of the application must show its grant and its next look again.
+    fn remember_change(&mut self, app: AppId) {
+        if self.changed.len() < MAX_REMEMBERED {
+            self.changed.push(app);
         }
     }
 
@@ -430,7 +439,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use qfabric_host::HostConfig;
-    use qfabric_types::{MechanismFeatures, Nanos, Share};
+    use qfabric_types::api::ApplicationScope;
+    use qfabric_types::{Contract, MechanismFeatures, Nanos, Owner, Share};
 
     use super::*;
 
@@ -456,6 +466,20 @@ mod tests {
         fn restore_all(&mut self) -> Vec<ApplyError> {
             Vec::new()
         }
+    }
+
+    #[test]
+    fn a_changed_contract_is_shown_to_its_application_although_no_setting_follows() {
+        let wake = Arc::new(super::super::wake_descriptor().unwrap());
+        let host = Host::new(HostConfig::default());
+        let mut core = Core::new(host, Box::new(Bound::default()), Notes::new().0, Misses::new(wake));
+        let (now, contract, covers) = (Instant::new(1), Contract::default(), ApplicationScope::Program);
+        let (owner, threads) = (Owner { uid: 1_000, gid: 1_000 }, vec![ThreadId(7)]);
+        let join = Input::Join { request: 1, pid: 7, owner, covers, threads, contract: contract.clone(), cpus: None };
+        let app = core.ask(join, now).unwrap();
+        core.changed.clear();
+        core.ask(Input::Change { request: 2, app, contract }, now).unwrap();
+        assert_eq!(core.changed, [app]);
     }
 
     #[test]

@@ -14,8 +14,8 @@
 //! own members have. [`Split`] decides when the pool becomes whole again, or empty. So all parts together never
 //! hand out more than the whole amount, except for [`LISTEN`] after a change of members.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 
 use qfabric_channel::Registration;
 use qfabric_control::adapt::group::{Division, Group, Want};
@@ -29,12 +29,15 @@ use super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recip
 /// Interval at which a want is sent again.
 const REFRESH: Nanos = Nanos::from_millis(1_000);
 
-/// A child without a want for this time is removed: it left, and its message was lost.
+/// A child without a report for this time is removed: it left, and its message was lost.
 const FORGET: Nanos = Nanos::from_millis(3_500);
 
 /// Time for which a new leader only listens. In this time the grants of the old leader have reached the members,
 /// and the members have reported their amounts.
 const LISTEN: Nanos = Nanos::from_millis(1_500);
+
+/// Largest number of children of one host; further ones are ignored, so that no host fills the memory of the leader.
+const MOST_OF_A_HOST: usize = 1_024;
 
 /// The amount that a leader may hand out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,9 +69,11 @@ pub struct GroupController {
     importance: u32,
     /// The amount to divide, if there is no parent.
     capacity: f64,
-    members: BTreeSet<(Name, Name)>,
+    /// Host and name, with the number of registrations: one may end while another of the same name goes on.
+    members: BTreeMap<(Name, Name), u32>,
     locals: BTreeMap<AppId, Want>,
     children: Group,
+    /// The host, the number there, and the last report of each child.
     homes: BTreeMap<u64, (Name, AppId, Instant)>,
     granted: Option<f64>,
     /// The last amount applied for each application of this host.
@@ -101,7 +106,7 @@ impl GroupController {
             parent,
             importance: 0,
             capacity: capacity.max(0) as f64,
-            members: BTreeSet::new(),
+            members: BTreeMap::new(),
             locals: BTreeMap::new(),
             children: Group::new(division),
             homes: BTreeMap::new(),
@@ -128,16 +133,28 @@ impl GroupController {
 
     /// Adds or changes the want of an application of this host.
     pub fn local(&mut self, application: AppId, least: i64, most: i64, importance: u32) {
-        self.locals.insert(application, Want::range(least as f64, most as f64, importance));
+        self.locals.insert(application, want_of(least, most, importance));
     }
 
-    /// An application of this host left: the others get its amount when the leader has had no want of it for 3.5 s.
-    pub fn forget_local(&mut self, application: AppId) {
+    /// An application of this host left: the others get its amount when the leader has had no report of it for 3.5 s.
+    /// If it joins again, its amount is applied again.
+    pub fn forget_local(&mut self, host: &Name, application: AppId) {
         self.locals.remove(&application);
+        self.amounts.remove(&child_number(host, application));
+    }
+
+    /// Whether an application of a host is registered in the group.
+    pub fn has(&self, host: &Name, application: &Name) -> bool {
+        self.members.contains_key(&(host.clone(), application.clone()))
+    }
+
+    /// The host with the first name.
+    fn leader(&self) -> Option<&Name> {
+        self.members.keys().next().map(|(host, _)| host)
     }
 
     fn leads(&self, host: &Name) -> bool {
-        self.members.first().is_some_and(|(first, _)| first == host)
+        self.leader() == Some(host)
     }
 
     fn event(&self, kind: QualityKind, value: i64, other: i64, now: Instant) -> QualityEvent {
@@ -160,11 +177,11 @@ impl GroupController {
         for (application, want) in locals {
             if self.leads(view.host) {
                 let has = self.amounts.get(&child_number(view.host, application)).copied().unwrap_or(0);
-                self.on_amount(view.host, application, has as f64);
+                self.on_amount(view.host, application, has as f64, view.now);
                 self.on_want(view.host, application, want, view.now);
                 continue;
             }
-            let Some((leader, _)) = self.members.first() else { return };
+            let Some(leader) = self.leader() else { return };
             self.send_want(application, want, leader, view, decisions);
         }
     }
@@ -194,15 +211,26 @@ impl GroupController {
     }
 
     fn on_want(&mut self, host: &Name, application: AppId, want: Want, now: Instant) {
+        if let Some(child) = self.reported(host, application, now) {
+            self.children.want(child, want);
+        }
+    }
+
+    /// Records that a child has reported. Returns its number; `None`: its host has too many children.
+    fn reported(&mut self, host: &Name, application: AppId, now: Instant) -> Option<u64> {
         let child = child_number(host, application);
+        let of_host = || self.homes.values().filter(|(of, ..)| of == host).count();
+        if !self.homes.contains_key(&child) && of_host() >= MOST_OF_A_HOST {
+            return None;
+        }
         self.homes.insert(child, (host.clone(), application, now));
-        self.children.want(child, want);
+        Some(child)
     }
 
     /// Handles the reported amount of a child. A new leader adopts it; a leader with its own record of the child
     /// keeps the record.
-    fn on_amount(&mut self, host: &Name, application: AppId, amount: f64) {
-        let child = child_number(host, application);
+    fn on_amount(&mut self, host: &Name, application: AppId, amount: f64, now: Instant) {
+        let Some(child) = self.reported(host, application, now) else { return };
         match &mut self.pool {
             Pool::NotLeading => {}
             Pool::Listening { .. } => {
@@ -253,7 +281,9 @@ impl GroupController {
         let Some((host, application, _)) = self.homes.get(&child).cloned() else { return };
         if host == *view.host && !is_group(application) {
             self.given.insert(child, Given { amount: grant, at_most: grant });
-            self.apply(application, grant as i64, child, decisions);
+            if self.locals.contains_key(&application) {
+                self.apply(application, grant as i64, child, decisions);
+            }
         } else {
             let event = QualityEvent { application, ..self.event(QualityKind::Grant, grant as i64, 0, view.now) };
             decisions.push(Decision::Tell { channel: self.channel.clone(), to: Recipient::Host(host), event });
@@ -290,7 +320,7 @@ impl GroupController {
 
     /// Updates the state of the group. Every host does this, because each may become the leader.
     fn look(&mut self, now: Instant) -> SplitState {
-        let hosts = self.members.iter().map(|(host, _)| host.clone()).collect();
+        let hosts = self.members.keys().map(|(host, _)| host.clone()).collect();
         self.split.look(&hosts, now)
     }
 
@@ -344,15 +374,20 @@ impl GroupController {
     }
 
     fn host_gone(&mut self, gone: &Name) {
-        self.members.retain(|(host, _)| host != gone);
+        self.members.retain(|(host, _), _| host != gone);
         let children: Vec<u64> =
             self.homes.iter().filter(|(_, (host, ..))| host == gone).map(|(child, _)| *child).collect();
         children.into_iter().for_each(|child| self.lose(child));
     }
 
     fn member_left(&mut self, host: &Name, application: &Name) {
-        self.members.remove(&(host.clone(), application.clone()));
-        if self.members.iter().all(|(other, _)| other != host) {
+        let member = (host.clone(), application.clone());
+        let Some(registrations) = self.members.get_mut(&member) else { return };
+        *registrations -= 1;
+        if *registrations == 0 {
+            self.members.remove(&member);
+        }
+        if self.members.keys().all(|(other, _)| other != host) {
             self.split.left(host);
         }
     }
@@ -362,7 +397,7 @@ impl GroupController {
         let above = change.channel.is_some() && change.channel == self.parent;
         match event.kind {
             QualityKind::Achieved if here => {
-                self.on_amount(&change.host, event.application, event.value.max(0) as f64);
+                self.on_amount(&change.host, event.application, event.value.max(0) as f64, view.now);
                 // The leader of a subordinate group sees the hosts of that group, not of this one.
                 if !is_group(event.application) {
                     let same_for = Nanos::new(event.other.max(0).unsigned_abs());
@@ -370,7 +405,7 @@ impl GroupController {
                 }
             }
             QualityKind::Want if here => {
-                let want = Want::range(event.other as f64, event.value as f64, event.request as u32);
+                let want = want_of(event.other, event.value, event.request as u32);
                 self.on_want(&change.host, event.application, want, view.now);
                 self.lead(view, decisions);
             }
@@ -379,7 +414,7 @@ impl GroupController {
             QualityKind::Grant if here => {
                 let Some(want) = self.locals.get(&event.application).copied() else { return };
                 let child = child_number(view.host, event.application);
-                if self.apply(event.application, event.value, child, decisions) {
+                if self.apply(event.application, event.value.max(0), child, decisions) {
                     // The leader may hand out a decrease only after this report.
                     self.send_want(event.application, want, &change.host, view, decisions);
                 }
@@ -408,7 +443,7 @@ impl Controller for GroupController {
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         match &change.what {
             ChangeKind::Joined(Registration { application, group, .. }) if *group == self.group => {
-                self.members.insert((change.host.clone(), application.clone()));
+                *self.members.entry((change.host.clone(), application.clone())).or_default() += 1;
                 self.next = view.now;
             }
             ChangeKind::Left(Registration { application, group, .. }) if *group == self.group => {
@@ -439,6 +474,11 @@ impl Controller for GroupController {
     }
 }
 
+/// A range as an application states it. An amount below zero would leave the others more than there is.
+fn want_of(least: i64, most: i64, importance: u32) -> Want {
+    Want::range(least.max(0) as f64, most.max(0) as f64, importance)
+}
+
 fn group_channel(group: &Name) -> Option<ChannelId> {
     Some(ChannelId { plane: Plane::Quality, name: format!("group.{group}").parse().ok()? })
 }
@@ -458,4 +498,91 @@ fn child_number(host: &Name, application: AppId) -> u64 {
         return application.0;
     }
     u64::from(AttributeId::of(host.as_str()).0) << 32 | (application.0 & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Readings;
+    use super::*;
+
+    const PLAYER: AppId = AppId(7);
+
+    /// The group `video` with 100 units on the host `a`, which leads it.
+    struct Alone {
+        group: GroupController,
+        host: Name,
+    }
+
+    impl Alone {
+        fn new() -> Alone {
+            let (name, resource) = ("video".parse().unwrap(), AttributeId::of("app.cpu_most"));
+            let group = GroupController::new(&name, None, 3, resource, 100).unwrap();
+            Alone { group, host: "a".parse().unwrap() }
+        }
+
+        fn call(&mut self, at: u64, call: impl FnOnce(&mut GroupController, &View<'_>, &mut Decisions)) -> Vec<i64> {
+            let (readings, mut decisions) = (Readings::new(1), Vec::new());
+            let view = View { host: &self.host, now: Instant::ZERO + Nanos::from_millis(at), readings: &readings };
+            call(&mut self.group, &view, &mut decisions);
+            let amount = |decision| if let Decision::Apply { amount, .. } = decision { Some(amount) } else { None };
+            decisions.into_iter().filter_map(amount).collect()
+        }
+
+        fn changes(&mut self, at: u64, host: &str, channel: Option<ChannelId>, what: ChangeKind) {
+            let change = Change { channel, host: host.parse().unwrap(), what };
+            self.call(at, |group, view, decisions| group.changed(&change, view, decisions));
+        }
+
+        /// The amounts that are applied from `from` to `to`, in milliseconds.
+        fn applied(&mut self, from: u64, to: u64) -> Vec<i64> {
+            let times = (from..to).step_by(500);
+            times.flat_map(|at| self.call(at, |group, view, decisions| group.woken(view, decisions))).collect()
+        }
+
+        fn registration(&self) -> Registration {
+            let (application, group) = ("player".parse().unwrap(), self.group.group.clone());
+            Registration { application, group, parent: None, level: 3, qos: Vec::new() }
+        }
+
+        fn joins(&mut self, at: u64) {
+            self.group.local(PLAYER, 10, 80, 0);
+            self.changes(at, "a", None, ChangeKind::Joined(self.registration()));
+        }
+    }
+
+    #[test]
+    fn the_amount_of_an_application_that_starts_again_is_applied_again() {
+        let mut alone = Alone::new();
+        alone.joins(0);
+        assert_eq!(alone.applied(0, 5_000), [0, 80], "a new leader hands out nothing at first");
+        alone.group.forget_local(&"a".parse().unwrap(), PLAYER);
+        alone.changes(5_000, "a", None, ChangeKind::Left(alone.registration()));
+        assert_eq!(alone.applied(5_000, 6_000), [0_i64; 0], "it is not there");
+        alone.joins(6_000);
+        assert_eq!(alone.applied(6_000, 20_000), [0, 80]);
+    }
+
+    #[test]
+    fn a_want_below_zero_leaves_the_others_no_more_than_there_is() {
+        let mut alone = Alone::new();
+        alone.joins(0);
+        alone.group.local(PLAYER, -1_000, 0, 0);
+        alone.group.local(AppId(8), 0, 500, 1);
+        assert_eq!(alone.applied(0, 5_000).into_iter().max(), Some(100));
+    }
+
+    #[test]
+    fn a_host_that_reports_very_many_children_fills_no_memory() {
+        let mut alone = Alone::new();
+        alone.joins(0);
+        alone.applied(0, 5_000);
+        for child in 0..5_000 {
+            let event = alone.group.event(QualityKind::Achieved, 1, 0, Instant::ZERO);
+            let what = ChangeKind::Control(QualityEvent { application: AppId(child), ..event });
+            alone.changes(5_000, "b", Some(alone.group.channel.clone()), what);
+        }
+        assert_eq!((alone.group.given.len(), alone.group.homes.len()), (MOST_OF_A_HOST + 1, MOST_OF_A_HOST + 1));
+        alone.applied(5_000, 10_000);
+        assert_eq!((alone.group.given.len(), alone.group.homes.len()), (1, 1), "they are silent");
+    }
 }

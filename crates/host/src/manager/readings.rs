@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_types::AppId;
 use qfabric_types::channel::Name;
 use qfabric_types::monitor::{AttributeId, Reading};
+use qfabric_types::{AppId, Instant, Nanos};
 
 /// Largest number of readings that are kept of one host, so that no host takes the room of the others.
 const MOST_OF_A_HOST: usize = 256;
+
+/// Without room, a reading that is older than this gives way to a new one: its application may have ended.
+const OLD: Nanos = Nanos::from_millis(10_000);
 
 /// Readings by host, attribute and application; bounded.
 #[derive(Debug)]
@@ -24,8 +27,8 @@ impl Readings {
         Readings { known: BTreeMap::new(), count: 0, most }
     }
 
-    /// Stores a host's reading in place of the one before. `false`: there is no room for another attribute or
-    /// application of this host.
+    /// Stores a host's reading in place of the one before, or without room in place of an old one. `false`: there is no
+    /// room for another attribute or application of this host.
     pub fn keep(&mut self, host: &Name, reading: Reading) -> bool {
         let key = (reading.attribute, reading.application);
         if let Some(before) = self.known.get_mut(host).and_then(|of| of.get_mut(&key)) {
@@ -34,11 +37,22 @@ impl Readings {
         }
         let of_host = self.known.get(host).map_or(0, BTreeMap::len);
         let has_room = self.count < self.most && of_host < MOST_OF_A_HOST;
-        if has_room {
-            self.known.entry(host.clone()).or_default().insert(key, reading);
-            self.count += 1;
+        if !has_room && !self.drop_old(host, reading.at) {
+            return false;
         }
-        has_room
+        self.known.entry(host.clone()).or_default().insert(key, reading);
+        self.count += 1;
+        true
+    }
+
+    /// Removes the oldest reading of a host, if that is old. Returns whether it did.
+    fn drop_old(&mut self, host: &Name, now: Instant) -> bool {
+        let Some(of) = self.known.get_mut(host) else { return false };
+        let oldest = of.iter().min_by_key(|(_, reading)| reading.at).map(|(key, reading)| (*key, reading.at));
+        let Some((key, _)) = oldest.filter(|(_, at)| now.since(*at) > OLD) else { return false };
+        of.remove(&key);
+        self.count -= 1;
+        true
     }
 
     /// Removes the readings of a host that is gone.
@@ -65,7 +79,6 @@ impl Readings {
 #[cfg(test)]
 mod tests {
     use qfabric_types::monitor::{Cause, Unit};
-    use qfabric_types::{Instant, Nanos};
 
     use super::*;
 
@@ -86,5 +99,17 @@ mod tests {
         assert_eq!((kept, readings.all(AttributeId::of("app.cpu")).count()), (44, 300), "the limit of all hosts");
         readings.forget(&loud);
         assert!(readings.keep(&quiet, reading(99)), "the room of a host that is gone is free");
+    }
+
+    #[test]
+    fn readings_of_applications_that_have_ended_give_way() {
+        let (host, mut readings): (Name, _) = ("a".parse().unwrap(), Readings::new(300));
+        (0..MOST_OF_A_HOST as u64).for_each(|application| assert!(readings.keep(&host, reading(application))));
+        let mut keeps =
+            |application, at| readings.keep(&host, Reading { at: Instant::ZERO + at, ..reading(application) });
+        assert!(!keeps(1_000, OLD), "all are new");
+        assert!(keeps(0, OLD + OLD) && keeps(1_000, OLD + OLD));
+        assert!(readings.get(&host, AttributeId::of("app.cpu"), AppId(0)).is_some(), "it still reports");
+        assert_eq!(readings.all(AttributeId::of("app.cpu")).count(), MOST_OF_A_HOST);
     }
 }

@@ -23,8 +23,8 @@ pub(super) fn peer(section: &Section) -> Result<Peer, InvalidStream> {
 }
 
 fn end(section: &Section) -> Result<End, InvalidStream> {
-    let computation = by_medium(section.get("computation"), time)?;
-    let profile = by_medium(section.get("profile"), profile)?;
+    let computation = by_medium(section.get("computation"), "computation", time)?;
+    let profile = by_medium(section.get("profile"), "profile", profile)?;
     let [video, sound] = [(computation[0].clone(), profile[0].clone()), (computation[1].clone(), profile[1].clone())]
         .map(|pair| match pair {
             (Some(_), Some(_)) => Err(()),
@@ -75,6 +75,7 @@ fn profile(item: &Item) -> Result<Computation, InvalidStream> {
 /// One value for all media, or a table with `video` and `sound`.
 fn by_medium(
     item: Option<Item>,
+    path: &'static str,
     read: impl Fn(&Item) -> Result<Computation, InvalidStream>,
 ) -> Result<[Option<Computation>; 2], InvalidStream> {
     let Some(item) = item else { return Ok([None, None]) };
@@ -82,7 +83,7 @@ fn by_medium(
         let value = read(&item)?;
         return Ok([Some(value.clone()), Some(value)]);
     }
-    let section = item.section("computation")?;
+    let section = item.section(path)?;
     section.check_keys(&["video", "sound"])?;
     let of = |key| section.get(key).map(|item| read(&item)).transpose();
     Ok([of("video")?, of("sound")?])

@@ -25,7 +25,7 @@ pub(super) fn video(section: &Section) -> Result<Video, InvalidStream> {
     }
     let pattern = pattern.unwrap_or_else(|| "I".parse().expect("a valid pattern"));
     Ok(Video {
-        rate: range(&rate, frame_rate)?,
+        rate: range(&rate, "frame_rate", frame_rate)?,
         sizes: frame_sizes(&sizes, &pattern)?,
         pattern,
         degradation: section.get("degradation").map_or(Ok(Fraction::ZERO), degradation)?,
@@ -37,7 +37,7 @@ pub(super) fn sound(section: &Section) -> Result<Sound, InvalidStream> {
     let rate = section.require("sample_rate", "sample_rate = 48000, or { min = 16000, max = 48000 }")?;
     let size = section.require("sample_size", "sample_size = \"4B\", the bytes of one sample of all channels")?;
     Ok(Sound {
-        sample_rate: range(&rate, sample_rate)?,
+        sample_rate: range(&rate, "sample_rate", sample_rate)?,
         sample_size: size.size_within(SAMPLE_SIZES)?,
         block: section.get("block").map_or(Ok(DEFAULT_BLOCK), |item| block(&item))?,
     })
@@ -65,12 +65,13 @@ fn sample_rate(item: &Item) -> Result<u64, InvalidStream> {
 /// A number, or a table with `min` and `max`.
 fn range<T: Copy + Ord>(
     item: &Item,
+    path: &'static str,
     number: impl Fn(&Item) -> Result<T, InvalidStream>,
 ) -> Result<Range<T>, InvalidStream> {
     if !item.is_table() {
         return number(item).map(Range::Average);
     }
-    let section = item.section("range")?;
+    let section = item.section(path)?;
     section.check_keys(&["min", "max"])?;
     let min = number(&section.require("min", "min = 15")?)?;
     let highest = section.require("max", "max = 25")?;

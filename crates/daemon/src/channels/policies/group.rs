@@ -38,7 +38,8 @@ pub(super) struct Members {
     /// Only this user's applications are notified; none: those of all users.
     user: Option<u32>,
     mailbox: Arc<Mailbox>,
-    names: BTreeMap<AppId, Name>,
+    /// With the number of registrations: one may end while another of the same name goes on.
+    names: BTreeMap<AppId, (Name, u32)>,
 }
 
 impl GroupHere {
@@ -67,7 +68,10 @@ impl GroupHere {
                 let importance = range(IMPORTANCE).map_or(0, |range| range.max.clamp(0, 1_000) as u32);
                 self.inner.local(number_of(&self.group, &joined.application), wanted.min, wanted.max, importance);
             }
-            ChangeKind::Left(left) if here(left) => self.inner.forget_local(number_of(&self.group, &left.application)),
+            // Otherwise another registration of this name goes on.
+            ChangeKind::Left(left) if here(left) && !self.inner.has(view.host, &left.application) => {
+                self.inner.forget_local(view.host, number_of(&self.group, &left.application));
+            }
             _ => {}
         }
     }
@@ -83,8 +87,8 @@ impl Controller for GroupHere {
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
-        self.note(change, view);
         self.inner.changed(change, view, decisions);
+        self.note(change, view);
     }
 
     fn woken(&mut self, view: &View<'_>, decisions: &mut Decisions) {
@@ -109,10 +113,10 @@ impl Members {
 
     /// Name of the application with this number.
     pub(super) fn name(&self, application: AppId) -> Option<&Name> {
-        self.names.get(&application)
+        self.names.get(&application).map(|(name, _)| name)
     }
 
-    /// Records the names of applications. Returns the application that left.
+    /// Records the names of applications. Returns the application whose last registration ended.
     pub(super) fn on_change(&mut self, change: &Change, host: &Name) -> Option<(AppId, Name)> {
         let (ChangeKind::Joined(one) | ChangeKind::Left(one)) = &change.what else { return None };
         let Registration { application, group, .. } = one;
@@ -120,17 +124,23 @@ impl Members {
             return None;
         }
         let number = number_of(group, application);
-        match &change.what {
-            ChangeKind::Left(_) => self.names.remove(&number).map(|name| (number, name)),
-            _ => self.names.insert(number, application.clone()).and(None),
+        if matches!(change.what, ChangeKind::Joined(_)) {
+            self.names.entry(number).or_insert_with(|| (application.clone(), 0)).1 += 1;
+            return None;
         }
+        let (_, registrations) = self.names.get_mut(&number)?;
+        *registrations -= 1;
+        if *registrations > 0 {
+            return None;
+        }
+        self.names.remove(&number).map(|(name, _)| (number, name))
     }
 
     /// Notifies a member of a decision about it, and changes its contract if the decision is about CPU time; returns whether
     /// there is such a member.
     pub(super) fn carry_out(&self, decision: &Decision) -> bool {
         let Decision::Apply { application, attribute, amount } = decision else { return false };
-        let Some(name) = self.names.get(application) else { return false };
+        let Some(name) = self.name(*application) else { return false };
         let Ok(channel) = format!("group.{}", self.group).parse() else { return false };
         let (application, attribute, amount) = (*application, *attribute, *amount);
         let channel = ChannelId { plane: Plane::Quality, name: channel };

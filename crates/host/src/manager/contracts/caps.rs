@@ -33,7 +33,7 @@ pub struct InitiatorCaps {
 }
 
 impl Default for InitiatorCaps {
-    /// One host can take a quarter of the contracts that a participant keeps.
+    /// One host can take a quarter of the places that a participant has for other hosts.
     fn default() -> Self {
         let default_host = Cap { contracts: Some(1_024), amounts: BTreeMap::new() };
         InitiatorCaps { hosts: BTreeMap::new(), default_host, groups: BTreeMap::new() }

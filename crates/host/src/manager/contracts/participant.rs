@@ -16,7 +16,8 @@ use qfabric_types::{Instant, Nanos, Owner, Resources};
 
 use super::{Body, ContractMessage, InitiatorCaps, NoConsent, PartRequest, Reason, Timing, VERSION};
 
-/// Largest number of contracts of one host; bounds its memory.
+/// Largest number of contracts that this host initiated, and of those that all other hosts initiated; bounds memory.
+/// Other hosts take no place of this host's own contracts.
 const MAX_CONTRACTS: usize = 4_096;
 
 /// Largest number of closed rounds that are remembered.
@@ -303,7 +304,9 @@ impl Participant {
         if !(Timing::SHORTEST..=Timing::LONGEST).contains(&part.hold) {
             return Err(Reason::Hold { given: part.hold });
         }
-        if self.entries.len() >= MAX_CONTRACTS {
+        let own = self.of_initiator(&self.host).count();
+        let present = if id.host == self.host { own } else { self.entries.len() - own };
+        if present >= MAX_CONTRACTS {
             return Err(Reason::Full { limit: MAX_CONTRACTS as u32 });
         }
         let initiator = (id.host != self.host).then_some(&id.host);

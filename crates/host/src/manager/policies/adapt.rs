@@ -147,6 +147,7 @@ impl Adapt {
 
     fn look_at_rates(&mut self, view: &View<'_>, decisions: &mut Decisions) {
         self.sinks.keep_fresh(view.now);
+        self.relief.retain(|sink| self.sinks.has(sink));
         let Some((sink, rate)) = self.sinks.median().map(|(sink, rate)| (sink.clone(), rate)) else { return };
         self.seen.insert(self.ladder.rung(), (rate, view.now));
         let is_relieved = self.relief.is_there(view.now) && self.ladder.relieve(view.now);
@@ -309,6 +310,29 @@ mod tests {
         let rates = [("b", 20.0), ("c", 19.9), ("d", 2.0)];
         let told: Vec<i64> = (0..60).flat_map(|at| second(&mut manager, &channel, at, &rates)).collect();
         assert_eq!(told, [80, 640]);
+    }
+
+    #[test]
+    fn sinks_that_have_closed_do_not_hide_that_the_delay_of_the_others_is_shorter() {
+        let channel: ChannelId = "quality:video".parse().unwrap();
+        let ladder = Ladder::new(vec![Dimension::new("quality", &[80, 60])], Terms::new(20.0)).unwrap();
+        let (mut adapt, here) = (Adapt::new(&channel, ladder), "a".parse().unwrap());
+        let readings = super::super::super::Readings::new(1);
+        for half in 0..11 {
+            let now = Instant::new(half * 500_000_000);
+            let view = View { host: &here, now, readings: &readings };
+            let (sinks, delay) = if half < 3 { (3, 40_000_000) } else { (1, 10_000_000) };
+            let delay = Reading { attribute: AttributeId::of(LEAST_DELAY), value: delay, ..reading(0.0, now) };
+            for host in ["b", "c", "d"].into_iter().take(sinks) {
+                for reading in [reading(20.0, now), delay] {
+                    let (channel, what) = (Some(channel.clone()), ChangeKind::Reading(reading));
+                    let change = Change { channel, host: host.parse().unwrap(), what };
+                    adapt.changed(&change, &view, &mut Vec::new());
+                }
+            }
+            adapt.woken(&view, &mut Vec::new());
+        }
+        assert!(adapt.relief.is_there(Instant::new(5_000_000_000)));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use qfabric_types::monitor::{AttributeId, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
-use super::told;
+use super::{member_of, told};
 
 /// Name of the attribute by which a server reports that the request with this number, which came to it, waits.
 pub const REQUEST: &str = "app.request";
@@ -95,7 +95,8 @@ impl Controller for Balance {
 
     fn interests(&self) -> Vec<Interest> {
         let readings = [REQUEST, COPY, BEGUN].map(|name| Interest::anywhere(Topic::Reading(AttributeId::of(name))));
-        readings.into_iter().chain([Interest::on(&self.channel, Topic::Control)]).collect()
+        let more = [Interest::on(&self.channel, Topic::Control), Interest::anywhere(Topic::Members)];
+        readings.into_iter().chain(more).collect()
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
@@ -105,6 +106,11 @@ impl Controller for Balance {
             ChangeKind::Reading(reading) if here && change.channel.is_none() => self.reported(reading, view, decisions),
             ChangeKind::Control(event) if !here && event.attribute == AttributeId::of(BEGUN) => {
                 self.begun(event.value, decisions);
+            }
+            // Its copies wait no longer, and nothing else would remove them.
+            ChangeKind::Left(left) if here && left.group == self.channel.name => {
+                let server = member_of(&left.group, &left.application);
+                self.copies.retain(|_, application| *application != server);
             }
             _ => {}
         }
@@ -120,5 +126,37 @@ impl Controller for Balance {
 
     fn next_wakeup(&self) -> Option<Instant> {
         self.waiting.next_wakeup()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_channel::Registration;
+    use qfabric_types::channel::Name;
+    use qfabric_types::monitor::{Cause, Unit};
+
+    use super::super::super::{Effect, Input, Manager, Output};
+    use super::*;
+
+    #[test]
+    fn copies_of_a_server_that_has_left_take_no_place() {
+        let (channel, here): (ChannelId, Name) = ("quality:web".parse().unwrap(), "a".parse().unwrap());
+        let (application, group): (Name, Name) = ("server".parse().unwrap(), "web".parse().unwrap());
+        let (server, now) = (member_of(&group, &application), Instant::ZERO);
+        let mut manager = Manager::new(here.clone());
+        manager.add(Box::new(Balance::new(&channel, Nanos::from_millis(100), 2)));
+        let copy = |manager: &mut Manager, value: i64| {
+            let (attribute, cause, unit) = (AttributeId::of(COPY), Cause::Poll, Unit::Count);
+            let reading = Reading { attribute, application: server, value, at: now, over: Nanos::ZERO, cause, unit };
+            manager.handle(Input::Reading(None, here.clone(), reading), now);
+        };
+        (1..=2).for_each(|number| copy(&mut manager, number));
+        let left = Registration { application, group, parent: None, level: 2, qos: Vec::new() };
+        manager.handle(Input::Left(here.clone(), left), now);
+        copy(&mut manager, 3);
+        let begun = told("balance", QualityKind::Own, BEGUN, 3, now);
+        manager.handle(Input::Control(channel, "b".parse().unwrap(), begun), now);
+        let dropped = Output::Effect(Effect::Apply(server, AttributeId::of(DROP), 3));
+        assert_eq!(std::iter::from_fn(|| manager.poll()).collect::<Vec<_>>(), [dropped]);
     }
 }

@@ -15,7 +15,7 @@ use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, Readi
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
-use super::{CPU_MOST, CPU_WEIGHT, RATE, stream_of, told};
+use super::{CPU_MOST, CPU_WEIGHT, RATE, member_of, stream_of, told};
 
 /// Why a text is no policy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -251,6 +251,11 @@ impl Controller for Code {
             ChangeKind::HostGone => {
                 self.last_events.remove(&stream);
                 return self.last.retain(|(subject, _), _| *subject != stream);
+            }
+            // A program of this name that starts later, there or here, knows no earlier decision.
+            ChangeKind::Left(left) if left.group == self.channel.name => {
+                let own = is_here.then(|| member_of(&left.group, &left.application));
+                return self.last.retain(|(subject, _), _| *subject != stream && Some(*subject) != own);
             }
             _ => return,
         };
@@ -497,6 +502,24 @@ mod tests {
         assert_eq!(host.until(Nanos::from_millis(3_499)), ["tell Level 0"]);
         host.manager.handle(Input::HostGone("b".parse().unwrap()), again.at);
         assert_eq!((host.until(Nanos::from_millis(9_000)).len(), host.manager.next_wakeup()), (0, None));
+    }
+
+    #[test]
+    fn a_program_that_starts_again_gets_its_decisions_again() {
+        let text = "struct output { long cpu_most, level; }; output.cpu_most = 9; output.level = 9; return 1;";
+        let mut host = Host::with(text);
+        let (application, group): (Name, Name) = ("player".parse().unwrap(), "video".parse().unwrap());
+        let number = member_of(&group, &application);
+        let registration =
+            qfabric_channel::Registration { application, group, parent: None, level: 2, qos: Vec::new() };
+        let report = Reading { application: number, ..queue(1) };
+        let decided = [format!("apply 9 to {number}"), "tell Level 9".to_owned()];
+        host.hears("a", report);
+        host.hears("a", report);
+        assert_eq!(host.said(), decided);
+        host.manager.handle(Input::Left("a".parse().unwrap(), registration), Instant::ZERO);
+        host.hears("a", report);
+        assert_eq!(host.said(), decided);
     }
 
     #[test]

@@ -187,8 +187,7 @@ impl TranscoderPlace {
         self.decided = Some(Decided { place: chosen, at, doubtful });
         if has_moved {
             self.tell(Recipient::All, chosen, view, decisions);
-            let attribute = AttributeId::of(PLACE_LEVEL);
-            decisions.push(Decision::Apply { application: HOST, attribute, amount: number_of(chosen) });
+            decisions.push(level_of(chosen));
         }
     }
 
@@ -248,6 +247,11 @@ fn number_of(place: Place) -> i64 {
         Place::Sender => 0,
         Place::Receiver => 1,
     }
+}
+
+/// The decision for applications with a source.
+fn level_of(place: Place) -> Decision {
+    Decision::Apply { application: HOST, attribute: AttributeId::of(PLACE_LEVEL), amount: number_of(place) }
 }
 
 fn host_of(place: Place) -> &'static str {
@@ -311,6 +315,9 @@ impl Controller for TranscoderPlace {
                 self.reported(&change.host, event, view, decisions);
             }
             ChangeKind::HostGone => drop(self.receivers.remove(&change.host)),
+            ChangeKind::SourceJoined if change.channel.as_ref() == Some(&self.channel) => {
+                decisions.extend(self.place().map(level_of));
+            }
             _ => {}
         }
     }

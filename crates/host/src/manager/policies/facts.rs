@@ -1,6 +1,6 @@
 //! The reports of the applications of a group, by host: what `cpu` and `integrated` decide by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use qfabric_channel::Registration;
 use qfabric_types::channel::{ChannelId, Name};
@@ -28,7 +28,8 @@ const MOST_MEMBERS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Group {
     name: Name,
-    members: BTreeMap<Name, BTreeSet<AppId>>,
+    /// With the number of registrations: one may end while another of the same name goes on.
+    members: BTreeMap<Name, BTreeMap<AppId, u32>>,
 }
 
 impl Group {
@@ -48,13 +49,19 @@ impl Group {
                     return None;
                 }
                 let members = self.members.entry(change.host.clone()).or_default();
-                if members.len() < MOST_MEMBERS {
-                    members.insert(number(one));
+                if members.len() < MOST_MEMBERS || members.contains_key(&number(one)) {
+                    *members.entry(number(one)).or_default() += 1;
                 }
                 number(one)
             }
             ChangeKind::Left(one) if one.group == self.name => {
-                self.members.get_mut(&change.host)?.remove(&number(one));
+                let members = self.members.get_mut(&change.host)?;
+                let registrations = members.get_mut(&number(one))?;
+                *registrations -= 1;
+                if *registrations > 0 {
+                    return None;
+                }
+                members.remove(&number(one));
                 number(one)
             }
             _ => return None,
@@ -64,11 +71,11 @@ impl Group {
 
     /// Applications of the group on a host.
     pub(super) fn members(&self, host: &Name) -> impl Iterator<Item = AppId> + '_ {
-        self.members.get(host).into_iter().flatten().copied()
+        self.members.get(host).into_iter().flat_map(BTreeMap::keys).copied()
     }
 
     pub(super) fn has(&self, host: &Name, application: AppId) -> bool {
-        self.members.get(host).is_some_and(|members| members.contains(&application))
+        self.members.get(host).is_some_and(|members| members.contains_key(&application))
     }
 }
 
@@ -188,4 +195,26 @@ pub(super) fn least_delay(view: &View<'_>, host: &Name) -> Option<f64> {
 pub(super) fn pressure(view: &View<'_>, host: &Name) -> Option<f64> {
     let application = qfabric_types::monitor::HOST;
     of_application(view, host, application, PRESSURE).map(|ppm| ppm as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_is_a_member_until_its_last_registration_ends() {
+        let (here, name): (Name, Name) = ("a".parse().unwrap(), "video".parse().unwrap());
+        let mut group = Group::new(&ChannelId::data(name.clone()));
+        let (application, level, qos) = ("player".parse().unwrap(), 2, Vec::new());
+        let one = Registration { application, group: name, parent: None, level, qos };
+        let mut hear = |what| {
+            let change = Change { channel: None, host: here.clone(), what };
+            let told = group.on_change(&change, &here);
+            (told.is_some(), group.has(&here, number(&one)))
+        };
+        assert_eq!(hear(ChangeKind::Joined(one.clone())), (true, true));
+        assert_eq!(hear(ChangeKind::Joined(one.clone())), (true, true), "the program starts again");
+        assert_eq!(hear(ChangeKind::Left(one.clone())), (false, true), "the old process ends");
+        assert_eq!(hear(ChangeKind::Left(one.clone())), (true, false));
+    }
 }

@@ -40,6 +40,10 @@ impl SinkRates {
         all.get(all.len().checked_sub(1)? / 2).copied()
     }
 
+    pub(super) fn has(&self, host: &Name) -> bool {
+        self.0.contains_key(host)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -235,6 +235,18 @@ fn a_silent_receiver_is_forgotten_and_a_new_one_is_told_the_place() {
     assert_eq!(sender.told.len(), 3, "b was forgotten, so it is told again");
 }
 
+#[test]
+fn a_source_that_starts_later_is_told_the_place() {
+    let mut sender = Host::new("a", Some(Directive::MinSec), 20_000.0);
+    sender.handle(Input::SourceJoined(video()), second(0));
+    assert_eq!(sender.levels, [0_i64; 0], "nothing is decided yet");
+    sender.handle(Input::Control(video(), name("b"), report(18_000_000, second(0))), second(0));
+    let place = sender.levels.clone();
+    sender.handle(Input::SourceJoined("quality:other".parse().unwrap()), second(1));
+    sender.handle(Input::SourceJoined(video()), second(1));
+    assert_eq!((place.len(), sender.levels), (1, [place.clone(), place].concat()));
+}
+
 proptest! {
     #[test]
     fn a_state_survives_its_event(left in 0u64..=1_000_000, more in 1u64..1_000_000, drain in 0u64..1 << 39, mains: bool) {
