@@ -99,7 +99,8 @@ impl Battery {
     /// a host that lies about its battery gains at most the care for an empty one.
     pub fn time_to_empty(&self) -> f64 {
         let time = self.joules / self.load_w.max(1e-6);
-        if time.is_finite() && time > 0.0 { time } else { 0.0 }
+        // max() returns the other number for one that is none.
+        if self.load_w >= 0.0 && time.is_finite() && time > 0.0 { time } else { 0.0 }
     }
 }
 

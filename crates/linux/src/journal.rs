@@ -11,7 +11,7 @@
 //! Only an incomplete last line (no newline: the service died during the write) is ignored, because its change was
 //! never made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,15 +25,17 @@ use crate::cpus::CpuList;
 use crate::files;
 use crate::hrtick::{self, Feature};
 use crate::leaving::{Departure, Step};
-use crate::power::{Knob, Radio, clamp_of, set_clamp};
+use crate::power::{Knob, Radio};
 use crate::release;
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{dispatcher, threads};
 
+mod clamps;
 mod file;
 pub mod own;
 pub mod users;
 
+use clamps::Clamped;
 pub(crate) use file::check_file;
 use file::{check_file_of, open_held, options, whole_text, write_line};
 
@@ -63,6 +65,8 @@ pub struct Journal {
     knobs: BTreeMap<Knob, String>,
     radios: BTreeMap<Radio, bool>,
     clamped: BTreeMap<i32, Clamped>,
+    /// Clamps that this journal has set.
+    set_clamps: BTreeSet<u32>,
     /// Threads of a former service that are not put back yet. They stay listed until a `restore` puts them back.
     inherited: Inherited,
     lines_added: usize,
@@ -160,16 +164,6 @@ struct PowerSave {
     was_on: bool,
 }
 
-/// A thread before its utilization was clamped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Clamped {
-    tid: ThreadId,
-    /// As in [`Touched`].
-    start: u64,
-    was: u32,
-}
-
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Record {
@@ -207,6 +201,7 @@ impl Journal {
             knobs,
             radios,
             clamped,
+            set_clamps: BTreeSet::new(),
             inherited: Inherited { threads, dispatched },
             lines_added: 0,
             length: 0,
@@ -338,36 +333,6 @@ impl Journal {
         Ok(true)
     }
 
-    /// Clamps the utilization of a thread; records the former clamp at the first call. Returns false for a thread that
-    /// has ended or has no clamp.
-    pub fn clamp(&mut self, tid: ThreadId, most: u32) -> Result<bool, TurnError> {
-        let Some(start) = threads::start_time(tid) else { return Ok(false) };
-        let was = match clamp_of(tid) {
-            Err(error) if is_gone(&error) => return Ok(false),
-            other => other.map_err(TurnError::Refused)?,
-        };
-        if was == most {
-            return Ok(true);
-        }
-        if self.clamped.get(&tid.0).is_none_or(|known| known.start != start) {
-            let clamped = Clamped { tid, start, was };
-            self.append(&Record::Clamped(clamped))?;
-            self.clamped.insert(tid.0, clamped);
-        }
-        match set_clamp(tid, most) {
-            Err(error) if is_gone(&error) => Ok(false),
-            other => other.map_err(TurnError::Refused),
-        }
-    }
-
-    /// Gives a thread its former clamp. Without effect if it has ended or was not clamped.
-    pub fn unclamp(&mut self, tid: ThreadId) -> Result<(), TurnError> {
-        let Some(clamped) = self.clamped.get(&tid.0) else { return Ok(()) };
-        clamped.put_back().map_err(TurnError::Refused)?;
-        self.clamped.remove(&tid.0);
-        Ok(self.append(&Record::ClampBack(tid))?)
-    }
-
     /// Puts all knobs back. Returns an error message for each failure. A knob that could not be put back stays listed
     /// with its value before the first turn.
     pub fn turn_back(&mut self) -> Vec<String> {
@@ -391,6 +356,10 @@ impl Journal {
     /// The change could not be recorded, and was not made; or the kernel refused it ([`Radio::power_save`]).
     pub fn power_save(&mut self, radio: &Radio, on: bool) -> Result<bool, TurnError> {
         let refused = |error| TurnError::Refused(of_radio(radio, error));
+        if !radio.is_believable() {
+            let why = "no record may have this name, so it stays as it is; rename the interface in ASCII";
+            return Err(refused(io::Error::other(why)));
+        }
         let was_on = radio.power_save().map_err(refused)?;
         if was_on == on {
             return Ok(false);
@@ -418,9 +387,9 @@ impl Journal {
         failed
     }
 
-    /// Threads whose utilization is clamped.
-    pub fn clamped(&self) -> Vec<ThreadId> {
-        self.clamped.values().map(|clamped| clamped.tid).collect()
+    /// True if all knobs, wireless interfaces and clamps are back.
+    pub fn has_energy_back(&self) -> bool {
+        self.knobs.is_empty() && self.radios.is_empty() && self.clamped.is_empty()
     }
 
     fn append(&mut self, record: &Record) -> Result<(), JournalError> {
@@ -634,6 +603,11 @@ impl Switched {
 }
 
 impl Turned {
+    /// False for a knob that cannot be read but exists: its CPUs are offline, and the kernel keeps its value.
+    fn is_back(&self) -> bool {
+        self.knob.value().map_or_else(|| self.knob.is_absent(), |now| now == self.was)
+    }
+
     /// A knob that has vanished needs nothing: its device was removed.
     fn put_back(&self) -> Result<(), String> {
         match self.knob.value() {
@@ -641,6 +615,9 @@ impl Turned {
                 self.knob.write(&self.was).map_err(|error| error.to_string())?;
                 settled(&self.knob, &now, &self.was);
                 Ok(())
+            }
+            None if !self.knob.is_absent() => {
+                Err(format!("{} cannot be read; if its CPUs are offline, set them online", self.knob))
             }
             _ => Ok(()),
         }
@@ -663,23 +640,6 @@ impl PowerSave {
 
 fn of_radio(radio: &Radio, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{radio}: {error}"))
-}
-
-impl Clamped {
-    fn is_to_put_back(&self) -> bool {
-        threads::start_time(self.tid) == Some(self.start) && clamp_of(self.tid).ok() != Some(self.was)
-    }
-
-    /// Returns false if the thread has ended or has its former clamp.
-    fn put_back(&self) -> io::Result<bool> {
-        if !self.is_to_put_back() {
-            return Ok(false);
-        }
-        match set_clamp(self.tid, self.was) {
-            Err(error) if is_gone(&error) => Ok(false),
-            other => other,
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -705,7 +665,7 @@ impl Unrestored {
         self.threads.retain(|_, thread| !matches!(departure(thread), Ok(None)));
         self.dispatched.retain(|_, dispatched| dispatcher::is_changed(dispatched));
         self.features.retain(|switched| switched.is_to_put_back());
-        self.knobs.retain(|knob, was| knob.value().is_some_and(|now| now != *was));
+        self.knobs.retain(|knob, was| !Turned { knob: knob.clone(), was: was.clone() }.is_back());
         self.radios.retain(|radio, was_on| radio.power_save().is_ok_and(|on| on != *was_on));
         self.clamped.retain(|_, clamped| clamped.is_to_put_back());
     }
@@ -779,7 +739,7 @@ impl Unrestored {
             }
             Record::PowerSave(PowerSave { radio, was_on }) => drop(self.radios.entry(radio).or_insert(was_on)),
             Record::PowerSaveBack(radio) => drop(self.radios.remove(&radio)),
-            Record::Clamped(clamped) if clamped.tid.0 <= 1 || clamped.was > crate::power::FULL => {
+            Record::Clamped(clamped) if !clamped.is_believable() => {
                 return Err(format!("{clamped:?} is no thread that this program clamps"));
             }
             Record::Clamped(clamped) => drop(self.clamped.insert(clamped.tid.0, clamped)),

@@ -172,9 +172,9 @@ impl EnergyAccount {
         self.state.with(|state| applications.into_iter().for_each(|app| app.energy = state.saving.of(app.id)));
     }
 
-    /// Puts all knobs back.
+    /// Puts all knobs back at the end of the service.
     pub(crate) fn put_back(&self) {
-        self.state.with(|state| state.saving.put_back());
+        self.state.with(|state| state.saving.end());
     }
 
     /// Whether an application saves energy, so that changes of reservations matter.

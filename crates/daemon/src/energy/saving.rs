@@ -78,6 +78,8 @@ pub(super) struct Saving {
     part: f64,
     limited: bool,
     missing: Vec<String>,
+    /// Why knobs are not back after the last application that saves has left.
+    not_back: Vec<String>,
 }
 
 impl Saving {
@@ -97,6 +99,7 @@ impl Saving {
             part: 1.0,
             limited: false,
             missing: Vec::new(),
+            not_back: Vec::new(),
         }
     }
 
@@ -137,7 +140,7 @@ impl Saving {
 
     /// Chooses the clock again for these reservations; puts everything back after the last application that saves.
     pub(super) fn follow(&mut self, applications: &[Application]) {
-        self.savers.retain(|id, _| applications.iter().any(|app| app.id == *id));
+        self.remove_left(applications);
         if self.savers.is_empty() {
             self.put_back();
             return;
@@ -155,6 +158,27 @@ impl Saving {
         self.limit_clocks(&clocks);
         self.let_radios_sleep();
         self.clamp();
+    }
+
+    /// Removes the savers that have left. Their programs may go on, with threads that were started since the last look.
+    fn remove_left(&mut self, applications: &[Application]) {
+        let is_present = |id: &AppId| applications.iter().any(|app| app.id == *id);
+        let left: Vec<AppId> = self.savers.keys().copied().filter(|id| !is_present(id)).collect();
+        for id in left {
+            self.adopt(id);
+            self.savers.remove(&id);
+        }
+    }
+
+    /// Records the threads of a saver that inherited their clamps, so that they are put back, too.
+    fn adopt(&mut self, app: AppId) {
+        let (Some(saver), Some(journal)) = (self.savers.get(&app), self.journal.as_mut()) else { return };
+        for thread in program(saver.pid) {
+            if let Err(error) = journal.adopt(thread, ThreadId(saver.pid)) {
+                tracing::error!(%error, %app, "threads of the application keep their clamps");
+                return;
+            }
+        }
     }
 
     /// The part of the highest clock that the reservations need.
@@ -233,34 +257,56 @@ impl Saving {
         }
         let Some(journal) = self.journal.as_mut() else { return };
         let most = (self.part * f64::from(FULL)).ceil() as u32;
-        let mut present = BTreeSet::new();
+        let (mut present, mut refused) = (BTreeSet::new(), Vec::new());
         for saver in self.savers.values_mut() {
             saver.clamped = 0;
             for thread in program(saver.pid) {
                 present.insert(thread);
-                match journal.clamp(thread, most) {
+                match journal.clamp(thread, most, ThreadId(saver.pid)) {
                     Ok(clamped) => saver.clamped += usize::from(clamped),
-                    Err(error) => return self.missing.push(format!("thread {thread} is not limited: {error}")),
+                    // Such as a real-time thread, whose lower clamp is the highest. The others are limited.
+                    Err(error) => refused.push(format!("thread {thread} is not limited: {error}")),
                 }
             }
         }
+        self.missing.extend(first_of(refused));
         // Threads of applications that have left, and threads that have ended.
         for thread in journal.clamped().into_iter().filter(|thread| !present.contains(thread)) {
             self.missing.extend(journal.unclamp(thread).err().map(|error| error.to_string()));
         }
     }
 
-    /// Puts all knobs and clamps back.
-    pub(super) fn put_back(&mut self) {
+    /// Puts all knobs and clamps back. What cannot be put back yet, such as the clamp of a thread that is just leaving
+    /// its reservation, is tried again at the next call.
+    fn put_back(&mut self) {
         (self.part, self.limited, self.lateness) = (1.0, false, Lateness::default());
         let Some(mut journal) = self.journal.take() else { return };
         let threads = journal.clamped();
         let clamps = threads.into_iter().filter_map(|tid| journal.unclamp(tid).err().map(|error| error.to_string()));
-        let failed: Vec<String> = clamps.collect();
-        for failure in failed.into_iter().chain(journal.turn_back()).chain(journal.power_save_back()) {
-            tracing::error!("not restored: {failure}; run `qfabric restore` after the end of this service");
+        let mut failed: Vec<String> = clamps.collect();
+        failed.extend(journal.turn_back().into_iter().chain(journal.power_save_back()));
+        for failure in failed.iter().filter(|failure| !self.not_back.contains(failure)) {
+            tracing::error!("not restored: {failure}; this service tries again, and `qfabric restore` after its end");
         }
+        self.not_back = failed;
+        self.journal = (!journal.has_energy_back()).then_some(journal);
     }
+
+    /// Puts back as [`Saving::put_back`], for the last time. The journal is free for the next service, with what is not
+    /// back.
+    pub(super) fn end(&mut self) {
+        let savers: Vec<AppId> = self.savers.keys().copied().collect();
+        savers.into_iter().for_each(|app| self.adopt(app));
+        self.put_back();
+        self.journal = None;
+    }
+}
+
+/// The first of several reasons, with the number of the others.
+fn first_of(reasons: Vec<String>) -> Option<String> {
+    let others = reasons.len().saturating_sub(1);
+    let first = reasons.into_iter().next()?;
+    Some(if others == 0 { first } else { format!("{first}; {others} more threads are not limited") })
 }
 
 /// Largest number of threads of a program that are clamped.

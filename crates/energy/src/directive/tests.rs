@@ -120,6 +120,9 @@ fn impossible_batteries_count_as_empty() {
     for joules in [f64::NAN, -1.0, f64::INFINITY] {
         assert_eq!(Battery { joules, ..FULL }.time_to_empty(), 0.0);
     }
+    for load_w in [f64::NAN, -1.0, f64::INFINITY] {
+        assert_eq!(Battery { load_w, ..FULL }.time_to_empty(), 0.0);
+    }
     assert!(Battery { load_w: 0.0, ..FULL }.time_to_empty() > 1e6);
 }
 

@@ -2,6 +2,7 @@ use std::io::Write;
 
 use super::file::hold;
 use super::*;
+use crate::power::clamp_of;
 use crate::testing::Worker;
 use crate::testing::power::PowerTree;
 
@@ -379,6 +380,27 @@ fn a_knob_that_is_back_or_vanished_needs_no_restore() {
 }
 
 #[test]
+fn a_knob_that_exists_and_cannot_be_read_stays_listed() {
+    let (run, sys) = (run_folder(), run_folder());
+    let tree = tree_of_clocks(sys.path());
+    let knob = crate::power::clocks(tree.root())[0].knob(crate::power::KnobName::MaxFrequency);
+    let file = sys.path().join(MOST);
+    let mut journal = Journal::open(run.path()).unwrap();
+    journal.turn(&knob, "1200000").unwrap();
+    // A folder exists and cannot be read, as the files of a clock whose CPUs are offline.
+    fs::rename(&file, file.with_extension("aside")).unwrap();
+    fs::create_dir(&file).unwrap();
+    let failed = journal.turn_back();
+    assert!(failed.len() == 1 && failed[0].contains("set them online"), "{failed:?}");
+    drop(journal);
+    let mut next = Journal::open(run.path()).unwrap();
+    fs::remove_dir(&file).unwrap();
+    fs::rename(file.with_extension("aside"), &file).unwrap();
+    assert_eq!(next.turn_back(), Vec::<String>::new());
+    assert_eq!(tree.get(MOST), "3600000");
+}
+
+#[test]
 fn a_knob_that_could_not_be_put_back_keeps_its_first_value_also_for_the_next_service() {
     let sys = run_folder();
     let tree = tree_of_clocks(sys.path());
@@ -456,11 +478,51 @@ fn a_record_of_power_save_names_an_interface() {
 }
 
 #[test]
+fn an_interface_whose_record_would_be_refused_stays_as_it_is() {
+    let run = run_folder();
+    let radio = Radio { name: "wl\u{e4}n0".to_owned(), index: 2_147_483_647 };
+    let mut journal = Journal::open(run.path()).unwrap();
+    let refused = journal.power_save(&radio, true).unwrap_err().to_string();
+    assert!(refused.contains("rename the interface"), "{refused}");
+}
+
+#[test]
+fn a_thread_that_inherited_a_clamp_gets_that_of_its_program_back() {
+    let run = run_folder();
+    let mut journal = Journal::open(run.path()).unwrap();
+    journal.set_clamps.insert(300);
+    let (first, thread, ended) = (ThreadId(7), ThreadId(8), ThreadId(i32::MAX));
+    journal.clamped.insert(first.0, Clamped { tid: first, start: 1, was: 800 });
+    assert_eq!(journal.former_clamp(thread, first, 300), Some(800));
+    assert_eq!(journal.former_clamp(thread, ended, 300), Some(1_024));
+    assert_eq!(journal.former_clamp(thread, first, 400), None, "its own clamp");
+    assert_eq!(journal.former_clamp(first, first, 300), None);
+}
+
+#[test]
+fn a_thread_that_a_clamped_one_starts_gets_the_former_clamp_back() {
+    let (run, other) = (run_folder(), Worker::sleeping());
+    let mut journal = Journal::open(run.path()).unwrap();
+    let own = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
+    let before = clamp_of(own).unwrap();
+    if journal.clamp(own, 300, own).is_err() {
+        return assert!(!crate::power::has_clamps());
+    }
+    let child = Worker::sleeping();
+    assert_eq!(clamp_of(child.thread).unwrap(), 300, "inherited");
+    journal.adopt(child.thread, own).unwrap();
+    journal.adopt(other.thread, own).unwrap();
+    assert_eq!(journal.clamped().len(), 2, "a thread with another clamp is not recorded");
+    assert!(journal.clamped().into_iter().all(|thread| journal.unclamp(thread).unwrap()));
+    assert_eq!([own, child.thread].map(|thread| clamp_of(thread).unwrap()), [before; 2]);
+}
+
+#[test]
 fn a_clamped_thread_is_restored_and_a_kernel_without_clamps_refuses() {
     let (run, worker) = (run_folder(), Worker::sleeping());
     let before = clamp_of(worker.thread).unwrap();
     let mut journal = Journal::open(run.path()).unwrap();
-    let clamped = journal.clamp(worker.thread, 300);
+    let clamped = journal.clamp(worker.thread, 300, worker.thread);
     assert_eq!(clamped.is_ok(), crate::power::has_clamps(), "{clamped:?}");
     drop(journal);
     let restored = restore(run.path()).unwrap();

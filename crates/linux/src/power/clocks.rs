@@ -66,6 +66,11 @@ impl Knob {
         text(&self.path()).ok()
     }
 
+    /// True if this clock has no such file. The files of a clock whose CPUs are offline exist, and cannot be read.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self.path().try_exists(), Ok(false))
+    }
+
     /// The value to put back later, if the file holds `now` before the first turn.
     ///
     /// `scaling_max_freq` shows the lowest of all limits: that of the user, those of the thermal driver and of the
@@ -133,7 +138,7 @@ impl Clock {
         let (least, most) = self.range;
         let khz = ((part * most as f64 - 1e-3).ceil() as u64).clamp(least, most);
         match self.steps.is_empty() {
-            true => khz.next_multiple_of(STEP).min(most),
+            true => khz.checked_next_multiple_of(STEP).map_or(most, |khz| khz.min(most)),
             false => self.steps.iter().copied().find(|step| *step >= khz).unwrap_or(most),
         }
     }

@@ -128,7 +128,7 @@ impl Device {
         let mean = |uj: f64| (seconds > 0.0).then(|| uj / 1e6 / seconds);
         Ok(match self {
             Device::Counter(counter) => {
-                let used_uj = counter.take()?.map(|uj| uj as f64);
+                let used_uj = counter.take(seconds)?.map(|uj| uj as f64);
                 Found { used_uj, power_w: used_uj.and_then(mean), left_uj: None }
             }
             Device::Sensor(sensor) => {

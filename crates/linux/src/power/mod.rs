@@ -91,11 +91,14 @@ impl MeterFault {
                 format!("{} holds {text:?}, which is no number", path.display()),
                 "look at the kernel's log for errors of this driver",
             ),
+            // Every user may read this text, so it has whole joules: fine readings tell about other programs.
             MeterFault::Backwards { path, before, now, range } => {
-                let range = range.map_or("unknown".to_owned(), |range| format!("{range} uJ"));
+                let joules = |uj: u64| uj / 1_000_000;
+                let range = range.map_or("unknown".to_owned(), |range| format!("{} J", joules(range)));
+                let (before, now) = (joules(*before), joules(*now));
                 Problem::new(
                     "meter_backwards",
-                    format!("{} went from {before} to {now} uJ; its range is {range}", path.display()),
+                    format!("{} went from {before} to {now} J; its range is {range}", path.display()),
                     "nothing: the counter was reset, and the next reading counts again",
                 )
             }

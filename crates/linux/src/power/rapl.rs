@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::{MeterFault, entries, number, text};
 
+/// Largest power by which a counter wraps, W. A counter that needs more for its wrap was reset: suspend to memory takes
+/// the power of its registers.
+const MOST_W: f64 = 2_000.0;
+
 /// A counter of microjoules that restarts at zero after its range.
 #[derive(Debug)]
 pub(super) struct Counter {
@@ -28,16 +32,17 @@ impl Counter {
         Counter { path, range: range.filter(|range| *range > 0), before: None }
     }
 
-    /// Microjoules since the last call; `None` at the first one. Call it more often than the counter wraps: a counter
-    /// of 32 bits in units of 61 uJ wraps after 1310 s at 200 W.
-    pub(super) fn take(&mut self) -> Result<Option<u64>, MeterFault> {
+    /// Microjoules in the `seconds` since the last call; `None` at the first one. Call it more often than the counter
+    /// wraps: a counter of 32 bits in units of 61 uJ wraps after 1310 s at 200 W.
+    pub(super) fn take(&mut self, seconds: f64) -> Result<Option<u64>, MeterFault> {
         let now = number(&self.path).inspect_err(|_| self.before = None)?;
         let Some(before) = self.before.replace(now) else { return Ok(None) };
-        match (now.checked_sub(before), self.range) {
-            (Some(used), _) => Ok(Some(used)),
-            (None, Some(range)) if before <= range => Ok(Some((range - before).saturating_add(now))),
-            (None, range) => Err(MeterFault::Backwards { path: self.path.clone(), before, now, range }),
-        }
+        let is_possible = |used: &u64| *used as f64 <= MOST_W * 1e6 * seconds.max(1.0);
+        let to_range = self.range.and_then(|range| range.checked_sub(before));
+        let wrapped = to_range.map(|left| left.saturating_add(now)).filter(is_possible);
+        let used = now.checked_sub(before).or(wrapped);
+        let backwards = || MeterFault::Backwards { path: self.path.clone(), before, now, range: self.range };
+        used.map(Some).ok_or_else(backwards)
     }
 }
 

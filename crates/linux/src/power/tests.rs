@@ -72,6 +72,22 @@ fn a_counter_that_goes_back_without_a_reason_is_a_fault_and_counts_again() {
 }
 
 #[test]
+fn a_counter_that_a_suspend_has_reset_did_not_wrap() {
+    let (_folder, tree) = tree();
+    let count = |uj| tree.zone("intel-rapl:0", "package-0", uj, Some(262_143_328_850));
+    count(100_000_000_000);
+    let mut meters = Meters::find(tree.root());
+    only(&mut meters, 1);
+    count(5_000_000);
+    let fault = only(&mut meters, 6);
+    assert_eq!((code(&fault).as_deref(), fault.step), (Some("meter_backwards"), None), "162 kJ in 5 s");
+    let text = fault.fault.unwrap().to_string();
+    assert!(text.contains("from 100000 to 5 J; its range is 262143 J"), "no fine reading: {text}");
+    count(9_000_000);
+    assert_eq!(only(&mut meters, 11).energy, Energy::new(4.0, RAPL));
+}
+
+#[test]
 fn a_file_that_vanishes_or_holds_garbage_is_a_fault_that_names_it() {
     let (_folder, tree) = tree();
     tree.zone("intel-rapl:0", "package-0", 500, None);
@@ -234,6 +250,13 @@ fn a_clock_takes_the_next_frequency_of_its_driver() {
     let listed = "3600000 2400000 1200000 9900000 garbage 800000";
     tree.set("devices/system/cpu/cpufreq/policy0/scaling_available_frequencies", listed);
     assert_eq!([0.1, 0.25, 0.5, 0.9].map(least), [800_000, 1_200_000, 2_400_000, 3_600_000]);
+}
+
+#[test]
+fn an_impossible_range_of_a_clock_ends_at_its_highest_frequency() {
+    let (_folder, tree) = tree();
+    tree.clock("policy0", 1, (1, u64::MAX));
+    assert_eq!(clocks(tree.root())[0].at_least(1.0), u64::MAX);
 }
 
 #[test]

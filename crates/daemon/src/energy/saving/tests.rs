@@ -76,6 +76,32 @@ fn a_killed_service_leaves_a_journal_that_restores_the_clock() {
 }
 
 #[test]
+fn a_clock_that_cannot_be_put_back_is_tried_again_at_the_next_look() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    let file = tree.root().join(CPUFREQ).join("scaling_max_freq");
+    // A folder exists and cannot be read, as the files of a clock whose CPUs are offline.
+    std::fs::rename(&file, file.with_extension("aside")).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    saving.follow(&[]);
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::rename(file.with_extension("aside"), &file).unwrap();
+    assert_eq!(most(&tree), "1300000");
+    saving.look(&[]);
+    assert_eq!(most(&tree), "3000000");
+}
+
+#[test]
+fn of_many_threads_that_refuse_their_clamp_the_first_is_named() {
+    let refused =
+        |count: usize| -> Vec<String> { (0..count).map(|at| format!("thread {at} is not limited")).collect() };
+    assert_eq!(first_of(refused(0)), None);
+    assert_eq!(first_of(refused(1)).unwrap(), "thread 0 is not limited");
+    assert!(first_of(refused(3)).unwrap().ends_with("; 2 more threads are not limited"));
+}
+
+#[test]
 fn a_clock_that_another_program_owns_or_that_is_not_allowed_stays() {
     let (_folder, tree) = tree();
     let lack = |saving: &mut Saving| {
