@@ -34,6 +34,10 @@ int main(int argc, char **argv)
     printf("listens on port %u\n", qf_metp_server_port(server));
     fflush(stdout);
     CHECK(qf_metp_accept(server, 60000 * MS, &client));
+    if (client == NULL) {
+        fprintf(stderr, "no client came within 60 s\n");
+        return 1;
+    }
     CHECK(qf_metp_reserve(client, argv[1], RATE, PERIOD, &reserved));
     printf("a client is served, %llu bit/s are reserved\n", (unsigned long long)reserved);
     /* While the queue is full, frames are left out; QF_STATE is the end. */

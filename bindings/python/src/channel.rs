@@ -265,7 +265,10 @@ impl NativeSource {
     /// Waits at most `patience` seconds until all queued events have gone to the channel; False if some still wait.
     fn drain(&self, py: Python<'_>, patience: f64) -> PyResult<bool> {
         let patience = seconds(patience)?;
-        self.source.with(py, "the source has left", |source| source.drain(patience).map_err(python))
+        let drained = self.source.wait(py, "the source has left", patience, |source, step| {
+            Ok(source.drain(step).map_err(python)?.then_some(()))
+        });
+        Ok(drained?.is_some())
     }
 
     /// Leaves the channel. A second call has no effect.
@@ -323,8 +326,8 @@ impl NativeSink {
     /// The next event as a JSON object; None if none arrives within `timeout` seconds.
     fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
         let patience = seconds(timeout)?;
-        self.sink.with(py, "the sink has left", |sink| {
-            let received = sink.next(patience).map_err(python)?;
+        self.sink.wait(py, "the sink has left", patience, |sink, step| {
+            let received = sink.next(step).map_err(python)?;
             Ok(received.map(|received| shown(&self.types, &received.event()).to_string()))
         })
     }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::connect;
 use crate::errors::python;
-use crate::held::Held;
+use crate::held::{Held, in_steps};
 
 pub(crate) fn value_error(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -52,7 +52,7 @@ impl NativeEcalls {
         let request: qfabric_client::ecalls::SubscriptionRequest =
             serde_json::from_str(request).map_err(value_error)?;
         let made = py.detach(|| self.session.subscribe(&SubscriptionBuilder::from(request))).map_err(python)?;
-        Ok(NativeSubscription(Held::new(made)))
+        Ok(NativeSubscription { has_memory: made.wake_fd().is_some(), held: Held::new(made) })
     }
 
     /// Announces a service; `format` has the C declaration of its event.
@@ -92,7 +92,8 @@ impl NativeEcalls {
     /// The next notice as (kind, number, text or data); None if none arrives within `timeout` seconds.
     fn next_notice(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(&'static str, u64, Vec<u8>)>> {
         let patience = seconds(timeout)?;
-        let told = py.detach(|| self.session.next_notice(patience)).map_err(python)?;
+        let told = in_steps(py, patience, |step| self.session.next_notice(step).transpose())?;
+        let told = told.transpose().map_err(python)?;
         Ok(told.map(|notice| match notice {
             Notice::Call { call, data, .. } => ("call", call, data),
             Notice::TakenOut { subscription, why } => ("taken_out", subscription, why.into_bytes()),
@@ -127,11 +128,16 @@ impl NativeEcalls {
 
 /// A subscription.
 #[pyclass(module = "qfabric._qfabric")]
-pub(crate) struct NativeSubscription(Held<Subscription>);
+pub(crate) struct NativeSubscription {
+    held: Held<Subscription>,
+    has_memory: bool,
+}
+
+const ENDED: &str = "the subscription has ended";
 
 impl NativeSubscription {
     fn with<A: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Subscription) -> PyResult<A> + Send) -> PyResult<A> {
-        self.0.with(py, "the subscription has ended", act)
+        self.held.with(py, ENDED, act)
     }
 }
 
@@ -140,9 +146,11 @@ impl NativeSubscription {
     /// The next event as (time in ns, JSON object); None if none arrives within `timeout` seconds.
     fn next_json(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<(u64, String)>> {
         let patience = seconds(timeout)?;
-        self.with(py, |subscription| {
+        // Without memory no event comes, and the call returns at once.
+        let patience = if self.has_memory { patience } else { Duration::ZERO };
+        self.held.wait(py, ENDED, patience, |subscription, step| {
             let format = subscription.info().format.clone();
-            let event = subscription.next(patience).map_err(python)?;
+            let event = subscription.next(step).map_err(python)?;
             Ok(event.map(|event| {
                 let fields = Value::Object(event_json::decode(&format, event.data));
                 (event.time_ns, fields.to_string())
@@ -166,7 +174,7 @@ impl NativeSubscription {
 
     /// Ends the subscription. A second call has no effect.
     fn unsubscribe(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.end(py, Subscription::unsubscribe).unwrap_or(Ok(())).map_err(python)
+        self.held.end(py, Subscription::unsubscribe).unwrap_or(Ok(())).map_err(python)
     }
 }
 

@@ -1,14 +1,18 @@
-//! The native value behind a Python object, for one thread at a time.
+//! The native value behind a Python object, for one thread at a time or for several.
 //!
 //! A thread that waits for a lock must not hold the interpreter lock: the owner of the lock may need the interpreter
 //! to continue, and all other threads would stop meanwhile. So the lock is taken only in this file, and without the
-//! interpreter.
+//! interpreter; that of a [`Shared`] value is held only for a copy.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
 use crate::ecalls::value_error;
+
+/// Longest wait without a look at signals, such as that of Ctrl-C.
+const STEP: Duration = Duration::from_millis(500);
 
 /// A value that may have ended; None then.
 pub(crate) struct Held<T: Send>(Mutex<Option<T>>);
@@ -27,6 +31,21 @@ impl<T: Send> Held<T> {
         act: impl FnOnce(&mut T) -> PyResult<A> + Send,
     ) -> PyResult<A> {
         py.detach(|| self.locked().as_mut().map_or_else(|| Err(value_error(ended)), act))
+    }
+
+    /// Like [`Held::with`], for an `act` that waits: see [`in_steps`]. Other threads get the value between two steps.
+    pub(crate) fn wait<A: Send>(
+        &self,
+        py: Python<'_>,
+        ended: &str,
+        patience: Duration,
+        mut act: impl FnMut(&mut T, Duration) -> PyResult<Option<A>> + Send,
+    ) -> PyResult<Option<A>> {
+        let step = |step| match self.locked().as_mut() {
+            Some(held) => act(held, step).transpose(),
+            None => Some(Err(value_error(ended))),
+        };
+        in_steps(py, patience, step)?.transpose()
     }
 
     /// Ends the value with `end`, without the interpreter. The lock only decides which thread ends it, and is not
@@ -50,6 +69,56 @@ impl<T: Send> Drop for Held<T> {
         if let Some(held) = held {
             without_interpreter(|| drop(held));
         }
+    }
+}
+
+/// A value that several threads may use at the same time; None once it is closed.
+pub(crate) struct Shared<T: Send + Sync>(Mutex<Option<Arc<T>>>);
+
+impl<T: Send + Sync> Shared<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Shared(Mutex::new(Some(Arc::new(value))))
+    }
+
+    /// The last copy of a closed value ends it: drop the copy without the interpreter, such as with [`end`].
+    pub(crate) fn get(&self) -> Option<Arc<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn take(&self) -> Option<Arc<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<T: Send + Sync> Drop for Shared<T> {
+    /// The interpreter collects the object; the end of the value waits for the network: others run meanwhile.
+    fn drop(&mut self) {
+        if let Some(shared) = self.take() {
+            without_interpreter(|| drop(shared));
+        }
+    }
+}
+
+/// Drops a copy of a shared value without the interpreter.
+pub(crate) fn end<T: Send + Sync>(py: Python<'_>, shared: Arc<T>) {
+    py.detach(|| drop(shared));
+}
+
+/// Calls `act` without the interpreter, each time with the time that it may wait, until it returns something or
+/// `patience` is over. Python handles signals in between, and may raise KeyboardInterrupt.
+pub(crate) fn in_steps<A: Send>(
+    py: Python<'_>,
+    patience: Duration,
+    mut act: impl FnMut(Duration) -> Option<A> + Send,
+) -> PyResult<Option<A>> {
+    let begun = Instant::now();
+    loop {
+        let left = patience.saturating_sub(begun.elapsed());
+        let came = py.detach(|| act(left.min(STEP)));
+        if came.is_some() || left <= STEP {
+            return Ok(came);
+        }
+        py.check_signals()?;
     }
 }
 

@@ -3,7 +3,7 @@
 //! Several threads may use a connection at the same time, so it is shared and not held by one of them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -18,6 +18,7 @@ use qfabric_types::{BitRate, Bytes};
 use crate::connect;
 use crate::ecalls::value_error;
 use crate::errors::{self, python};
+use crate::held::{Shared, end, in_steps};
 
 const CLOSED: &str = "the connection is closed";
 
@@ -94,18 +95,42 @@ impl Role {
 
 /// A connection; None after `close`.
 #[pyclass(frozen)]
-pub(crate) struct NativeMetp(Mutex<Option<Arc<Role>>>);
+pub(crate) struct NativeMetp(Shared<Role>);
 
 impl NativeMetp {
     fn new(role: Role) -> NativeMetp {
-        NativeMetp(Mutex::new(Some(Arc::new(role))))
+        NativeMetp(Shared::new(role))
+    }
+
+    fn shared(&self) -> PyResult<Arc<Role>> {
+        self.0.get().ok_or_else(|| value_error(CLOSED))
     }
 
     /// Runs `act` without the interpreter.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&Role) -> Result<T, Error> + Send) -> PyResult<T> {
-        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let shared = shared.ok_or_else(|| value_error(CLOSED))?;
-        py.detach(|| act(&shared)).map_err(raised)
+        let shared = self.shared()?;
+        py.detach(move || act(&shared)).map_err(raised)
+    }
+
+    /// Runs an `act` that waits; Python handles signals meanwhile. None: the time is over.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        within: Duration,
+        act: impl Fn(&Connection, Duration) -> Result<T, Error> + Send + Sync,
+    ) -> PyResult<Option<T>> {
+        let shared = self.shared()?;
+        let came = in_steps(py, within, |step| in_time(act(shared.connection(), step)));
+        end(py, shared);
+        came?.transpose().map_err(raised)
+    }
+}
+
+/// None: the time was over.
+fn in_time<T>(waited: Result<T, Error>) -> Option<Result<T, Error>> {
+    match waited {
+        Err(Error::TimeOut { .. }) => None,
+        other => Some(other),
     }
 }
 
@@ -135,10 +160,7 @@ impl NativeMetp {
     /// None: no message came in time.
     fn receive<'py>(&self, py: Python<'py>, within: f64) -> PyResult<Option<Received<'py>>> {
         let within = time(within)?;
-        let received = self.with(py, |role| match role.connection().receive(within) {
-            Err(Error::TimeOut { .. }) => Ok(None),
-            other => other.map(Some),
-        })?;
+        let received = self.wait(py, within, Connection::receive)?;
         Ok(received.map(|message: Message| {
             let holes = message.holes.iter().map(|hole| (hole.start, hole.end)).collect();
             let late = message.late_by.as_secs_f64();
@@ -191,17 +213,14 @@ impl NativeMetp {
 
     /// The next event as JSON.
     fn event_json(&self, py: Python<'_>, within: f64) -> PyResult<Option<String>> {
-        let within = time(within)?;
-        self.with(py, |role| match role.connection().event(within) {
-            Ok(event) => Ok(Some(described(&event).to_string())),
-            Err(Error::TimeOut { .. }) => Ok(None),
-            Err(error) => Err(error),
-        })
+        let event = self.wait(py, time(within)?, Connection::event)?;
+        Ok(event.map(|event| described(&event).to_string()))
     }
 
     fn flush(&self, py: Python<'_>, within: f64) -> PyResult<()> {
         let within = time(within)?;
-        self.with(py, |role| role.connection().flush(within))
+        let what = "the outcome of all messages";
+        self.wait(py, within, Connection::flush)?.ok_or_else(|| raised(Error::TimeOut { what, within }))
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
@@ -210,7 +229,9 @@ impl NativeMetp {
 
     fn wait_for_end(&self, py: Python<'_>, within: f64) -> PyResult<String> {
         let within = time(within)?;
-        self.with(py, |role| Ok(role.connection().wait_for_end(within)?.to_string()))
+        let ended = self.wait(py, within, Connection::wait_for_end)?;
+        let what = "the end of the connection";
+        ended.map(|ended| ended.to_string()).ok_or_else(|| raised(Error::TimeOut { what, within }))
     }
 
     /// The counts as JSON.
@@ -238,7 +259,7 @@ impl NativeMetp {
     }
 
     fn close(&self, py: Python<'_>) {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.0.take();
         py.detach(|| {
             if let Some(role) = taken {
                 // Calls of other threads end, too.
@@ -287,7 +308,7 @@ fn name(kind: FrameKind) -> &'static str {
 
 /// A service; None after `close`.
 #[pyclass(frozen)]
-pub(crate) struct NativeMetpServer(Mutex<Option<Arc<ServerConnection>>>);
+pub(crate) struct NativeMetpServer(Shared<ServerConnection>);
 
 #[pymethods]
 impl NativeMetpServer {
@@ -295,7 +316,7 @@ impl NativeMetpServer {
     fn register(py: Python<'_>, address: &str, settings: Settings) -> PyResult<Self> {
         let (tls, service, options) = settings.read()?;
         let register = || ServerConnection::register(service, resolve(address)?, tls, options);
-        Ok(NativeMetpServer(Mutex::new(Some(Arc::new(py.detach(register).map_err(raised)?)))))
+        Ok(NativeMetpServer(Shared::new(py.detach(register).map_err(raised)?)))
     }
 
     fn address(&self) -> PyResult<String> {
@@ -305,22 +326,20 @@ impl NativeMetpServer {
     /// None: no client came in time.
     fn accept(&self, py: Python<'_>, within: f64) -> PyResult<Option<NativeMetp>> {
         let (shared, within) = (self.shared()?, time(within)?);
-        match py.detach(|| shared.accept(within)) {
-            Ok(connection) => Ok(Some(NativeMetp::new(Role::Server(connection)))),
-            Err(Error::TimeOut { .. }) => Ok(None),
-            Err(error) => Err(raised(error)),
-        }
+        let came = in_steps(py, within, |step| in_time(shared.accept(step)));
+        end(py, shared);
+        let connection = came?.transpose().map_err(raised)?;
+        Ok(connection.map(|connection| NativeMetp::new(Role::Server(connection))))
     }
 
     fn close(&self, py: Python<'_>) {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.0.take();
         py.detach(|| drop(taken));
     }
 }
 
 impl NativeMetpServer {
     fn shared(&self) -> PyResult<Arc<ServerConnection>> {
-        let shared = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        shared.ok_or_else(|| value_error("the service is closed"))
+        self.0.get().ok_or_else(|| value_error("the service is closed"))
     }
 }

@@ -18,6 +18,7 @@ use crate::session::{profile_of, share};
     early=0.2, late=0.0, recovery_jobs=10, deviation=1.0))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub(crate) fn suggest_json(
+    py: Python<'_>,
     costs: Vec<u64>,
     period_ms: f64,
     hints: Vec<f64>,
@@ -44,7 +45,9 @@ pub(crate) fn suggest_json(
     };
     let profile = profile_of(costs, hints);
     Contract { profile: Some(profile.clone()), ..contract.clone() }.check().map_err(value_error)?;
-    Ok(described(&suggest(&profile, &contract).map_err(value_error)?).to_string())
+    // The calculation tries every predictor on all jobs: other threads run meanwhile.
+    let suggestion = py.detach(|| suggest(&profile, &contract));
+    Ok(described(&suggestion.map_err(value_error)?).to_string())
 }
 
 fn described(suggestion: &Suggestion) -> Value {

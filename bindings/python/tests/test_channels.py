@@ -1,5 +1,8 @@
 """Channels under a real daemon, without other hosts."""
 
+import faulthandler
+import signal
+
 import pytest
 
 import qfabric
@@ -80,6 +83,52 @@ def test_a_sink_without_a_handler_is_read_with_next_and_a_refusal_names_the_next
         channels.open("sound")
     with pytest.raises(ValueError, match="nmber"):
         video.source_subscribe().submit({"nmber": 7})
+
+
+def test_a_sink_that_has_left_is_not_polled_any_more(channels):
+    video = channels.create("video", FRAME)
+    source, seen = video.source_subscribe(), []
+
+    def once(event):
+        seen.append(event["event"]["number"])
+        sink.leave()
+
+    sink = video.sink_subscribe(once)
+    for number in (1, 2):
+        source.submit({"number": number})
+    while not seen:
+        assert channels.poll(5)
+    video.sink_subscribe(lambda event: seen.append(event["event"]["number"]))
+    source.submit({"number": 3})
+    while len(seen) < 2:
+        assert channels.poll(5)
+    source.leave()
+    assert seen == [1, 3] and len(channels._open) == 2  # the channel and the second sink
+
+
+def test_an_event_for_a_sink_without_a_handler_does_not_keep_poll_busy(channels):
+    video = channels.create("video", FRAME)
+    read_with_next = video.sink_subscribe()
+    video.source_subscribe().submit({"number": 1})
+    looks, handle_notices = [], channels._handle_notices
+    channels._handle_notices = lambda: looks.append(None) or handle_notices()
+    assert channels.poll(0.5) == 0
+    assert len(looks) <= 102  # 5 ms lie between two looks
+    assert read_with_next.next(5)["event"]["number"] == 1
+
+
+def test_a_signal_interrupts_waiting_for_an_event(channels):
+    def interrupt(*_):
+        raise InterruptedError
+
+    sink = channels.create("video", FRAME).sink_subscribe()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    faulthandler.dump_traceback_later(60, exit=True)  # a call that does not look at signals would wait for an hour
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(InterruptedError):
+        sink.next(3600)
+    faulthandler.cancel_dump_traceback_later()
+    signal.signal(signal.SIGALRM, before)
 
 
 def test_queued_events_wait_for_a_slow_sink_in_order(channels):

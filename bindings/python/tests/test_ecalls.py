@@ -82,6 +82,26 @@ def test_invalid_requests_are_refused(ecalls):
         service.raise_event({"other": 1})
 
 
+def test_closing_the_connection_ends_what_was_made_with_it(socket):  # noqa: F811: the fixture
+    with qfabric.ECalls(socket=socket) as ecalls:
+        service = ecalls.register_service("py.closed", SAMPLE)
+        events = ecalls.subscribe("py.closed")
+    with pytest.raises(ValueError, match="has ended"):
+        events.next(0)
+    with pytest.raises(ValueError, match="has ended"):
+        service.raise_event({"value": 1})
+    with qfabric.ECalls(socket=socket) as other:
+        assert "py.closed" not in [service["name"] for service in other.services()]
+
+
+def test_a_subscription_without_memory_has_no_events_to_wait_for(ecalls):
+    ecalls.register_service("py.bare", SAMPLE)
+    events = ecalls.subscribe("py.bare", memory_up=None, signal=signal.SIGRTMIN)
+    faulthandler.dump_traceback_later(60, exit=True)
+    assert events.next(3600) is None
+    faulthandler.cancel_dump_traceback_later()
+
+
 def test_a_thread_that_waits_for_an_event_does_not_stop_the_others(ecalls):
     service = ecalls.register_service("py.held", SAMPLE)
     events = ecalls.subscribe("py.held")

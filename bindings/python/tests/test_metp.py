@@ -1,5 +1,7 @@
 """A service and its client over METP, with real certificates."""
 
+import faulthandler
+import signal
 import subprocess
 
 import pytest
@@ -51,6 +53,26 @@ def test_messages_arrive_in_both_directions_and_the_mode_is_switched(realm):
             assert client.wait_for_end(20) == "both sides finished"
     with pytest.raises(ValueError, match="closed"):
         client.send(b"x")
+
+
+def test_a_signal_interrupts_waiting(realm):
+    def interrupt(*_):
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    faulthandler.dump_traceback_later(60, exit=True)  # a call that does not look at signals would wait for an hour
+    with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(InterruptedError):
+            server.accept(3600)
+        with opened(realm, server) as client:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(InterruptedError):
+                client.wait_for_end(3600)
+            with pytest.raises(TimeoutError, match="longer than 700 ms"):
+                client.wait_for_end(0.7)
+    faulthandler.cancel_dump_traceback_later()
+    signal.signal(signal.SIGALRM, before)
 
 
 def test_refusals_name_the_reason(realm):

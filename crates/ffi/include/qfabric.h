@@ -1102,7 +1102,8 @@ extern "C" {
 
 /**
  * Error text of the last failed call of the calling thread: what happened, and the next step. Never null; empty if
- * no call failed. Valid until the next failed call of the thread.
+ * no call failed. Valid until the next failed call of the thread. While the thread ends, as in a function of atexit(),
+ * the text only says so.
  */
 const char *qf_last_error(void);
 
@@ -1930,7 +1931,8 @@ enum qf_status qf_metp_receive(const struct qf_metp *metp,
                                struct qf_metp_message **message);
 
 /**
- * The bytes of a message; missing parts are zero. Valid until the message is freed. `size` may be null.
+ * The bytes of a message; missing parts are zero. Valid until the message is freed. A null pointer has no bytes: the
+ * result is null and the size 0. `size` may be null.
  */
 const void *qf_metp_message_data(const struct qf_metp_message *message, size_t *size);
 
@@ -2061,7 +2063,8 @@ enum qf_status qf_metp_next_event(const struct qf_metp *metp,
 enum qf_status qf_ecalls_connect(struct qf_ecalls **session);
 
 /**
- * Closes the connection; everything requested through it ends. Null is allowed.
+ * Frees the handle. The connection closes, and everything requested through it ends, after its last subscription,
+ * service and I/O module are freed, too. Null is allowed.
  */
 void qf_ecalls_free(struct qf_ecalls *session);
 
@@ -2167,7 +2170,7 @@ enum qf_status qf_ecalls_call(struct qf_ecalls *session,
 enum qf_status qf_sockets_open(struct qf_ecalls *session, struct qf_sockets **sockets);
 
 /**
- * Watches the socket `fd`. Check the socket once afterwards: events before this call are not reported.
+ * Watches the socket `fd`. The module marks it active once, because it does not report events before this call.
  */
 enum qf_status qf_sockets_add(struct qf_sockets *sockets, int fd);
 

@@ -419,7 +419,10 @@ pub unsafe extern "C" fn qf_channels_poll(
     let poll = || unsafe {
         // A clone, because a handler may free the handle.
         let connection = borrow(channels)?.0.clone();
-        let count = connection.poll(Duration::from_nanos(timeout_ns))?;
+        let polled = connection.poll(Duration::from_nanos(timeout_ns));
+        // No function returns the other notices, which would keep the descriptor readable forever.
+        connection.forget_notices()?;
+        let count = polled?;
         if handled.is_null() { Ok(()) } else { put("the pointer to the count", handled, count) }
     };
     settle(poll())

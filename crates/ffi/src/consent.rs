@@ -8,7 +8,7 @@ use qfabric_client::{Client, ConsentHandle, ConsentPolicy, ConsentQuestion, Cons
 use crate::ecalls::{give, take_back};
 use crate::joint::{put_resources, qf_joint_resource, refuse_null};
 use crate::offer::{QF_CLAIM_SIZE, chars};
-use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
+use crate::status::{borrow, put, qf_bool, qf_status, settle, text};
 
 /// The calling process answers for an application until the handle is freed or the process ends. Any thread may use it.
 pub struct qf_consent(ConsentHandle);
@@ -73,24 +73,24 @@ pub unsafe extern "C" fn qf_consent_next(
     most: usize,
 ) -> qf_status {
     let next = || {
-        // SAFETY: the caller guarantees it. Before the call, because a question is told once.
+        // SAFETY: the caller guarantees it. Before the call, as all that can fail, because a question is told once.
         unsafe { put("the question", question, NO_QUESTION) }?;
         refuse_null(resources, most)?;
         // SAFETY: the caller guarantees it.
-        let came = unsafe { borrow(answers) }?.0.next(Duration::from_nanos(timeout_ns))?;
-        let all = came.as_ref().map_or_else(|| Ok(Vec::new()), held)?;
+        let answers = unsafe { borrow(answers) }?;
+        let host = Client::connect()?.host_name()?;
+        let came = answers.0.next(Duration::from_nanos(timeout_ns))?;
+        // What this host holds for the contract.
+        let held = |question: &ConsentQuestion| -> Vec<JointResource> {
+            JointResource::of(&host, &question.resources, &question.resources).collect()
+        };
+        let all = came.as_ref().map(held).unwrap_or_default();
         // SAFETY: the caller guarantees `most` places.
         unsafe { put_resources(resources, most, &all) }?;
         // SAFETY: the caller guarantees it.
         unsafe { put("the question", question, came.as_ref().map_or(NO_QUESTION, qf_consent_question::from)) }
     };
     settle(next())
-}
-
-/// What this host holds for the contract of a question.
-fn held(question: &ConsentQuestion) -> Result<Vec<JointResource>, Failure> {
-    let host = Client::connect()?.host_name()?;
-    Ok(JointResource::of(&host, &question.resources, &question.resources).collect())
 }
 
 /// Answers a question. QF_REFUSED if its time is over: then the contract was refused.

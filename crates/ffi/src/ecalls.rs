@@ -9,7 +9,7 @@ use qfabric_client::ecalls::{
     Attribute, Ecalls, Layout, MemoryUp, OnFault, Step, Subscription, SubscriptionBuilder, SubscriptionRequest,
 };
 
-use crate::status::{Exclusive, Failure, Outcome, borrow, put, qf_bool, qf_status, settle, text};
+use crate::status::{Exclusive, Failure, Outcome, borrow, not_null, put, qf_bool, qf_status, settle, text};
 
 /// A connection for ECalls. Everything requested through it ends when it ends. Any thread may use it.
 pub struct qf_ecalls {
@@ -132,7 +132,8 @@ pub unsafe extern "C" fn qf_ecalls_connect(session: *mut *mut qf_ecalls) -> qf_s
     )
 }
 
-/// Closes the connection; everything requested through it ends. Null is allowed.
+/// Frees the handle. The connection closes, and everything requested through it ends, after its last subscription,
+/// service and I/O module are freed, too. Null is allowed.
 ///
 /// # Safety
 /// `session` is null or a live handle, and not used afterwards.
@@ -244,6 +245,11 @@ pub unsafe extern "C" fn qf_ecalls_next(
 ) -> qf_status {
     // SAFETY: null or live, as the caller guarantees; `data` has room for the `size` bytes that are copied at most.
     let next = |subscription: &mut Subscription| unsafe {
+        // Before the call, because an event is taken once.
+        not_null("the pointer to the length", length)?;
+        if data.is_null() && size > 0 {
+            return Err(Failure::invalid("the data is a null pointer"));
+        }
         let event = match timeout_ns {
             0 => subscription.try_next(),
             ns => subscription.next(Duration::from_nanos(ns))?,
@@ -253,14 +259,11 @@ pub unsafe extern "C" fn qf_ecalls_next(
         if !stamp.is_null() {
             stamp.write(qf_stamp { time_ns: event.time_ns, deadline_ns: event.deadline_ns });
         }
-        match data.is_null() && size > 0 {
-            true => Err(Failure::invalid("the data is a null pointer")),
-            false => {
-                let copied = size.min(event.data.len());
-                std::ptr::copy_nonoverlapping(event.data.as_ptr(), data.cast::<u8>(), copied);
-                Ok(())
-            }
+        if size > 0 {
+            let copied = size.min(event.data.len());
+            std::ptr::copy_nonoverlapping(event.data.as_ptr(), data.cast::<u8>(), copied);
         }
+        Ok(())
     };
     // SAFETY: the caller guarantees that the handle is null or live.
     settle(unsafe { borrow(subscription) }.and_then(|subscription| subscription.0.with(next)))
@@ -281,8 +284,13 @@ pub unsafe extern "C" fn qf_ecalls_attribute(
         let session = borrow(session)?;
         let found = session.session.attribute(text("the name", name)?)?;
         let mut attributes = session.attributes.write().unwrap_or_else(PoisonError::into_inner);
-        attributes.push(found);
-        put("the pointer to the number", number, attributes.len() - 1)
+        // A program that asks for a name again gets the same number: the list does not grow.
+        let known = attributes.iter().position(|known| known.number() == found.number());
+        let at = known.unwrap_or_else(|| {
+            attributes.push(found);
+            attributes.len() - 1
+        });
+        put("the pointer to the number", number, at)
     };
     settle(find())
 }

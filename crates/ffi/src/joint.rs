@@ -10,7 +10,7 @@ use qfabric_client::{
 use crate::ecalls::{give, optional, take_back};
 use crate::offer::{QF_CLAIM_SIZE, QF_HOST_SIZE, chars};
 use crate::status::{
-    Exclusive, Failure, Outcome, QF_STATE, borrow, joint_refusal, put, qf_bool, qf_status, settle, text,
+    Exclusive, Failure, Outcome, QF_STATE, borrow, joint_refusal, not_null, put, qf_bool, qf_status, settle, text,
 };
 
 /// Size of a resource's name in bytes, including the zero byte.
@@ -209,8 +209,10 @@ pub unsafe extern "C" fn qf_joint_upgrades(request: *mut qf_joint_request, polic
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_joint_apply(request: *mut qf_joint_request, contract: *mut *mut qf_joint) -> qf_status {
     let apply = |builder: &mut JointBuilder| Ok(builder.apply(&Client::connect()?)?);
+    // Before the call, because the program could not end a contract that it does not know.
+    let place = not_null("the pointer for the handle", contract);
     // SAFETY: the caller guarantees it.
-    let made = unsafe { borrow(request) }.and_then(|request| request.0.with(apply));
+    let made = place.and_then(|()| unsafe { borrow(request) }).and_then(|request| request.0.with(apply));
     // SAFETY: the caller guarantees it.
     settle(made.and_then(|made| unsafe { give(contract, qf_joint(Exclusive::new(made))) }))
 }

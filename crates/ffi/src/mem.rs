@@ -6,7 +6,7 @@ use qfabric_client::{Allocation, AllocationId, Bytes, Client, Mem, PageKind, Res
 
 use crate::ecalls::{give, take_back};
 use crate::joint::identity;
-use crate::status::{Failure, borrow, put, qf_status, settle};
+use crate::status::{Failure, borrow, not_null, put, qf_status, settle};
 
 /// A connection to the memory of the daemon. Any thread may use it.
 pub struct qf_mem(Mem);
@@ -40,7 +40,8 @@ pub struct qf_memory {
     pub offered_bytes: u64,
 }
 
-/// Runs `act` on the handle's value and writes its result to `to`.
+/// Runs `act` on the handle's value and writes its result to `to`. Without a place for the result it changes nothing:
+/// the program could not free a reserve whose number it does not know.
 ///
 /// # Safety
 /// `mem` is null or a live handle, `to` is null or points to writable memory.
@@ -51,7 +52,7 @@ unsafe fn ask<T>(
     act: impl FnOnce(&Mem) -> Result<T, Failure>,
 ) -> qf_status {
     // SAFETY: the caller guarantees it.
-    let answer = unsafe { borrow(mem) }.and_then(|mem| act(&mem.0));
+    let answer = not_null(what, to).and_then(|()| unsafe { borrow(mem) }).and_then(|mem| act(&mem.0));
     // SAFETY: the caller guarantees it.
     settle(answer.and_then(|value| unsafe { put(what, to, value) }))
 }

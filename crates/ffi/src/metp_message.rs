@@ -84,19 +84,20 @@ pub unsafe extern "C" fn qf_metp_receive(
     settle(receive())
 }
 
-/// The bytes of a message; missing parts are zero. Valid until the message is freed. `size` may be null.
+/// The bytes of a message; missing parts are zero. Valid until the message is freed. A null pointer has no bytes: the
+/// result is null and the size 0. `size` may be null.
 ///
 /// # Safety
 /// `message` is null or a live handle, `size` is null or points to writable memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_metp_message_data(message: *const qf_metp_message, size: *mut usize) -> *const c_void {
     // SAFETY: the caller guarantees it.
-    let Ok(message) = (unsafe { borrow(message) }) else { return std::ptr::null() };
+    let data = unsafe { borrow(message) }.ok().map(|message| message.0.data.as_slice());
     if !size.is_null() {
         // SAFETY: not null, writable as the caller guarantees.
-        unsafe { size.write(message.0.data.len()) };
+        unsafe { size.write(data.map_or(0, <[u8]>::len)) };
     }
-    message.0.data.as_ptr().cast()
+    data.map_or(std::ptr::null(), |data| data.as_ptr().cast())
 }
 
 /// The number of a message in its direction, from 0.

@@ -69,7 +69,8 @@ struct Owner {
 impl Owner {
     fn this_thread() -> Result<Owner, Failure> {
         let process = Process::current().map_err(|error| Failure::new(QF_STATE, error))?;
-        Ok(Owner { thread: HERE.with(Arc::downgrade), process })
+        let ending = |_| Failure::new(QF_STATE, "the calling thread ends; start the task in another thread");
+        Ok(Owner { thread: HERE.try_with(Arc::downgrade).map_err(ending)?, process })
     }
 
     fn check(&self) -> Outcome {

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn qf_sockets_open(session: *mut qf_ecalls, sockets: *mut 
     )
 }
 
-/// Watches the socket `fd`. Check the socket once afterwards: events before this call are not reported.
+/// Watches the socket `fd`. The module marks it active once, because it does not report events before this call.
 ///
 /// # Safety
 /// `sockets` is a live handle, `fd` an open descriptor.

@@ -80,30 +80,33 @@ thread_local! {
 
 /// The offer in the last failure of the calling thread.
 pub(crate) fn offered() -> Option<Box<Offer>> {
-    OFFER.with_borrow(Clone::clone)
+    OFFER.try_with(|offer| offer.borrow().clone()).ok().flatten()
 }
 
 /// The refusal of a joint contract in the last failure of the calling thread.
 pub(crate) fn joint_refusal() -> Option<Box<JointRefusal>> {
-    JOINT.with_borrow(Clone::clone)
+    JOINT.try_with(|joint| joint.borrow().clone()).ok().flatten()
 }
 
 /// Stores the failure's text for [`qf_last_error`], its offer, and the
-/// refusal of a joint contract.
+/// refusal of a joint contract. A thread that ends has destroyed the places for them before the functions run that C
+/// has registered for its end, such as those of `atexit`: these get the status alone.
 pub(crate) fn settle(outcome: Outcome) -> qf_status {
     let Err(failure) = outcome else { return QF_OK };
     let text = CString::new(failure.text.replace('\0', " ")).expect("no zero byte is left");
-    LAST.with_borrow_mut(|last| *last = text);
-    OFFER.with_borrow_mut(|last| *last = failure.offer);
-    JOINT.with_borrow_mut(|last| *last = failure.joint);
+    let _ = LAST.try_with(|last| last.replace(text));
+    let _ = OFFER.try_with(|last| last.replace(failure.offer));
+    let _ = JOINT.try_with(|last| last.replace(failure.joint));
     failure.status
 }
 
 /// Error text of the last failed call of the calling thread: what happened, and the next step. Never null; empty if
-/// no call failed. Valid until the next failed call of the thread.
+/// no call failed. Valid until the next failed call of the thread. While the thread ends, as in a function of atexit(),
+/// the text only says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn qf_last_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ptr())
+    const ENDING: &CStr = c"the calling thread ends, and keeps no text of its errors";
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(ENDING.as_ptr())
 }
 
 /// The library's version, such as "0.1.0".
@@ -129,14 +132,20 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
     bytes.to_str().map_err(|_| Failure::invalid(format!("{what} is not UTF-8")))
 }
 
+/// Refuses a null pointer to a result. A call that changes something asks before it does so.
+pub(crate) fn not_null<T>(what: &str, to: *const T) -> Outcome {
+    match to.is_null() {
+        true => Err(Failure::invalid(format!("{what} is a null pointer"))),
+        false => Ok(()),
+    }
+}
+
 /// Writes `value` to the caller's memory.
 ///
 /// # Safety
 /// `to` is null or points to writable memory for a `T`.
 pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Outcome {
-    if to.is_null() {
-        return Err(Failure::invalid(format!("{what} is a null pointer")));
-    }
+    not_null(what, to)?;
     // SAFETY: not null, writable as the caller guarantees.
     unsafe { to.write(value) };
     Ok(())

@@ -7,7 +7,7 @@ use qfabric_client::{Client, Nanos, code_point};
 use qfabric_types::api::net::{Selector, StreamChange, StreamSpec};
 
 use crate::ecalls::optional;
-use crate::status::{Failure, put, qf_status, settle, text};
+use crate::status::{Failure, not_null, put, qf_status, settle, text};
 
 /// Begins a stream: `bytes` of `packets` are sent out of `interface` in every `period_ns`. It ends with the calling
 /// process, or with qf_stream_end. `packets` is "flow udp,FROM,TO" or "flow tcp,FROM,TO" with ADDRESS:PORT, "cgroup PATH",
@@ -28,6 +28,8 @@ pub unsafe extern "C" fn qf_stream_begin(
     stream: *mut u32,
 ) -> qf_status {
     let begin = || {
+        // Before the call, because the program could not end a stream whose number it does not know.
+        not_null("the number of the stream", stream)?;
         // SAFETY: the caller guarantees it.
         let contract = unsafe { optional("the contract", contract) }?;
         let contract = contract.map(|id| id.parse().map_err(Failure::invalid)).transpose()?;

@@ -1,5 +1,6 @@
 /* Handlers: after qf_sink_free the application may free the handler's data; a handler may free its own sink, and
  * may poll. */
+#include <poll.h>
 #include <pthread.h>
 #include <qfabric.h>
 #include <semaphore.h>
@@ -97,6 +98,17 @@ static void freed_within(qf_channel *channel, qf_source *source)
     CHECK(qf_channels_poll(channels, 100 * MS, NULL) == QF_OK && data.calls == 1);
 }
 
+/* The daemon refuses an event that is too short for its structure. The refusal, which no function returns, does not
+ * keep the descriptor readable. */
+static void refused(qf_source *source)
+{
+    struct pollfd ready = { .fd = qf_channels_fd(channels), .events = POLLIN };
+
+    CHECK(qf_channel_submit(source, 0, "x", 1, 0, NULL) == QF_OK);
+    CHECK(poll(&ready, 1, 60000) == 1);
+    CHECK(qf_channels_poll(channels, 0, NULL) == QF_OK && poll(&ready, 1, 0) == 0);
+}
+
 static void connection_freed_within(void *data, const char *host, const qf_event *event)
 {
     (void)host, (void)event;
@@ -114,6 +126,7 @@ int main(void)
     CHECK(qf_channels_connect(&channels) == QF_OK);
     CHECK(qf_channel_create(channels, "handled", "struct frame { int number; };", &channel) == QF_OK);
     CHECK(qf_channel_source_subscribe(channel, &source) == QF_OK);
+    refused(source);
     freed_by_another_thread(channel, source);
     freed_within(channel, source);
     CHECK(qf_channel_sink_subscribe(channel, connection_freed_within, &freed, &sink) == QF_OK);

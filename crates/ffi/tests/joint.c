@@ -28,6 +28,7 @@ int main(void)
 
     /* 0.2 are enough. */
     CHECK(qf_joint_want(request, NULL, "cpu", 0.9, 0.2) == QF_OK && qf_joint_patience(request, 1000000) == QF_OK);
+    CHECK(qf_joint_apply(request, NULL) == QF_INVALID && qf_joint_list(NULL, 0, &count) == QF_OK && count == 0);
     CHECK(qf_joint_apply(request, &contract) == QF_OK && qf_joint_id(contract, &ids[0]) == QF_OK);
     CHECK(qf_joint_count(contract, &count) == QF_OK && count == 2);
     CHECK(qf_joint_at(contract, 0, &resource) == QF_OK && strcmp(resource.resource, "cpu") == 0);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -121,6 +122,14 @@ static void wrong_options(void)
     CHECK(qf_metp_open("127.0.0.1:1", NULL, &metp) == QF_INVALID && strstr(qf_last_error(), "null"));
 }
 
+/* No message came: the size of an earlier one does not stay. */
+static void without_message(void)
+{
+    size_t size = 7;
+
+    CHECK(qf_metp_message_data(NULL, &size) == NULL && size == 0 && qf_metp_message_data(NULL, NULL) == NULL);
+}
+
 static void without_ecalls(void)
 {
     CHECK(qf_ecalls_connect(NULL) != QF_OK && qf_ecalls_subscribe(NULL, "a.b", NULL, NULL, NULL) == QF_INVALID);
@@ -207,12 +216,25 @@ static void runs_periodically(qf_session *task)
     CHECK(qf_start_periodic(task, job, &last) == QF_OK && last >= 4);
 }
 
+/* Runs when the library's values of this thread are gone: a call that fails still returns. */
+static void at_exit(void)
+{
+    qf_session *task = NULL;
+
+    if (qf_end_cycle(NULL) != QF_INVALID || strlen(qf_last_error()) == 0)
+        _exit(1);
+    if (qf_init_alone(&task) != QF_OK || qf_start(task) == QF_INVALID || qf_free(task) != QF_OK)
+        _exit(1);
+}
+
 int main(void)
 {
     qf_session *task = NULL;
 
+    CHECK(atexit(at_exit) == 0);
     without_session();
     wrong_options();
+    without_message();
     without_ecalls();
     CHECK(qf_init_alone(&task) == QF_OK && task != NULL);
     wrong_order(task);

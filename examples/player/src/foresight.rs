@@ -19,7 +19,7 @@ pub(crate) struct Oracle(Vec<Nanos>);
 impl Oracle {
     /// Reads a trace. Fails if it does not have `frames` lines.
     pub(crate) fn load(path: &Path, frames: usize) -> Result<Oracle> {
-        let costs = trace::read(path)?.costs;
+        let costs = trace::read_first(path, usize::MAX)?.costs;
         ensure!(costs.len() == frames, "{} has {} frames, the clip has {frames}", path.display(), costs.len());
         Ok(Oracle(costs))
     }
@@ -52,7 +52,7 @@ pub(crate) fn of_frame(oracle: Option<&Oracle>, skipper: &Skipper, position: usi
 mod tests {
     use super::*;
     use crate::options::Skip;
-    use qfabric_types::PredictorSpec;
+    use qfabric_types::{PredictorSpec, Profile};
 
     #[test]
     fn the_oracle_repeats_its_trace_like_the_clip() {
@@ -64,6 +64,14 @@ mod tests {
         let Foresight::Interval { low, high } = of_frame(Some(&oracle), &skipper, 3, 9) else { panic!("no interval") };
         assert!(low < Nanos::from_millis(3) && high > Nanos::from_millis(3) && high < Nanos::from_millis(4));
         assert!(Oracle::load(&path, 3).err().unwrap().to_string().contains("2 frames"));
+    }
+
+    #[test]
+    fn the_oracle_of_a_clip_has_more_frames_than_a_profile_has_jobs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, frames) = (folder.path().join("trace.txt"), Profile::MAX_JOBS + 1);
+        std::fs::write(&path, "1000000 5\n".repeat(frames)).unwrap();
+        assert!(Oracle::load(&path, frames).is_ok());
     }
 
     #[test]

@@ -31,15 +31,21 @@ pub(crate) fn write(options: &Options, path: &Path) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a trace as the profile of a trial execution.
+/// Reads a trace as the profile of a trial execution, which has at most [`Profile::MAX_JOBS`] jobs.
 pub(crate) fn read(path: &Path) -> Result<Profile> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&text).with_context(|| format!("{} is no trace; expected one line `c_ns bytes` per job", path.display()))
+    read_first(path, Profile::MAX_JOBS)
 }
 
-fn parse(text: &str) -> Result<Profile> {
+/// Reads at most this number of lines of a trace.
+pub(crate) fn read_first(path: &Path, jobs: usize) -> Result<Profile> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let named = || format!("{} is no trace; expected one line `c_ns bytes` per job", path.display());
+    parse(&text, jobs).with_context(named)
+}
+
+fn parse(text: &str, jobs: usize) -> Result<Profile> {
     let mut profile = Profile::default();
-    for (number, line) in text.lines().enumerate().take(Profile::MAX_JOBS) {
+    for (number, line) in text.lines().enumerate().take(jobs) {
         let mut words = line.split_whitespace();
         let cost = words.next().and_then(|w| w.parse().ok());
         profile.costs.push(Nanos::new(cost.with_context(|| format!("line {}: {line:?}", number + 1))?));
@@ -58,14 +64,14 @@ mod tests {
 
     #[test]
     fn a_trace_reads_back_as_a_profile() {
-        let profile = parse("7000 30\n9000 40\n").unwrap();
+        let profile = parse("7000 30\n9000 40\n7 7\n", 2).unwrap();
         assert_eq!(profile.mean(), Nanos::from_micros(8));
         assert_eq!(profile.hints, [30.0, 40.0]);
     }
 
     #[test]
     fn a_malformed_trace_is_refused() {
-        assert!(parse("7000 30\n9000\n").is_err());
-        assert!(parse("seven\n").unwrap_err().to_string().contains("seven"));
+        assert!(parse("7000 30\n9000\n", 9).is_err());
+        assert!(parse("seven\n", 9).unwrap_err().to_string().contains("seven"));
     }
 }

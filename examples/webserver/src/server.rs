@@ -20,6 +20,9 @@ use crate::connection::{Connection, Next};
 use crate::site::Site;
 use crate::table::{Entry, Interest, Socket, Table};
 
+/// Pause after a lack of descriptors or memory without a connection whose end could change it.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Longest sleep. It bounds the delay of a signal that arrives just before the sleep.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
@@ -151,7 +154,14 @@ impl Server {
                 Err(Errno::AGAIN) => return Ok(()),
                 // The client closed the waiting connection. The next one may succeed.
                 Err(Errno::CONNABORTED | Errno::PROTO | Errno::INTR) => {}
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => break,
+                // The end of a connection gives some back, and continues here.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) if self.table.connections() > 0 => {
+                    break;
+                }
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    std::thread::sleep(PAUSE);
+                    return self.backend.change(listener.as_fd(), Interest::Read);
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -3,6 +3,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
+from .channels import Channels as Channels
 from .ecalls import ECalls as ECalls
 
 __version__: str

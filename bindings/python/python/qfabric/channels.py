@@ -1,11 +1,18 @@
 """Q-channels: events between applications on many hosts."""
 
 import collections
+import contextlib
 import json
 import select
 import time
+import weakref
 
 from . import _qfabric
+
+# Seconds until `poll` looks again while events wait for sinks without a handler.
+_GLANCE = 0.005
+# Longest wait of one system call, in seconds.
+_LONGEST = 3600
 
 
 class Channels:
@@ -72,12 +79,22 @@ class Channels:
 
         Raises SinkEnded once for each sink with a handler that has ended by itself."""
         until = time.monotonic() + timeout
+        is_woken = False
         while True:
-            handled = sum(sink._handle_all() for sink in self._sinks) + self._handle_notices()
+            handled = sum(sink._handle_all() for sink in list(self._sinks)) + self._handle_notices()
             left = until - time.monotonic()
             if handled or left <= 0:
                 return handled
-            select.select([self], [], [], left)
+            if is_woken:
+                # What waits is for sinks without a handler, and keeps the descriptor readable.
+                time.sleep(min(left, _GLANCE))
+            is_woken = self._wait(max(until - time.monotonic(), 0.0))
+
+    def _wait(self, timeout):
+        """Whether something came within `timeout` seconds. `select` would refuse descriptors from 1024 on."""
+        poller = select.poll()
+        poller.register(self, select.POLLIN)
+        return bool(poller.poll(1000 * min(timeout, _LONGEST)))
 
     def _handle_notices(self):
         handled = 0
@@ -106,8 +123,15 @@ class Channels:
         self._open.append(native)
         return native
 
+    def _forget(self, native, sink=None):
+        for members, member in ((self._open, native), (self._sinks, sink)):
+            with contextlib.suppress(ValueError):
+                members.remove(member)
+
     def close(self):
         """Closes everything that was opened with the connection."""
+        for sink in self._sinks:
+            sink._has_left = True
         self._sinks.clear()
         while self._open:
             self._open.pop().leave()
@@ -133,12 +157,12 @@ class Channel:
 
     def source_subscribe(self):
         """Joins the channel as a source."""
-        return Source(self._channels._keep(self._native.source()))
+        return Source(self._channels, self._channels._keep(self._native.source()))
 
     def sink_subscribe(self, handler=None, types=(), attributes=None, capacity=256):
         """Joins the channel as a sink; poll() calls the handler with each event. Without a handler, call next()."""
         native = self._native.sink(list(types), json.dumps(attributes or {}), capacity)
-        sink = Sink(self._channels._keep(native), handler)
+        sink = Sink(self._channels, self._channels._keep(native), handler)
         if handler is not None:
             self._channels._sinks.append(sink)
         return sink
@@ -154,6 +178,7 @@ class Channel:
     def leave(self):
         """Closes the channel."""
         self._native.leave()
+        self._channels._forget(self._native)
 
 
 def _json(fields, tail):
@@ -164,7 +189,8 @@ def _json(fields, tail):
 class Source:
     """A source of events."""
 
-    def __init__(self, native):
+    def __init__(self, channels, native):
+        self._channels = channels
         self._native = native
 
     def submit(self, fields, type=None, attributes=None, deadline=None, tail=b""):
@@ -189,15 +215,18 @@ class Source:
     def leave(self):
         """Leaves the channel."""
         self._native.leave()
+        self._channels._forget(self._native)
 
 
 class Sink:
     """A sink of events."""
 
-    def __init__(self, native, handler):
+    def __init__(self, channels, native, handler):
+        self._channels = weakref.ref(channels)  # the connection has the sink
         self._native = native
         self._handler = handler
         self._has_ended = False
+        self._has_left = False
 
     def next(self, timeout=0.0):
         """The next event as a dict; None if none arrives within `timeout` seconds. Raises SinkEnded if the sink has ended
@@ -211,7 +240,7 @@ class Sink:
     def _handle_all(self):
         handled = 0
         try:
-            while (event := self.next()) is not None:
+            while (event := self._take()) is not None:
                 self._handler(event)
                 handled += 1
         except _qfabric.SinkEnded:
@@ -220,6 +249,18 @@ class Sink:
                 raise
         return handled
 
+    def _take(self):
+        """The next event for the handler; None also after `leave`, which the handler or another thread may call."""
+        try:
+            return None if self._has_left else self.next()
+        except ValueError:
+            if self._has_left:
+                return None
+            raise
+
     def leave(self):
-        """Leaves the channel."""
+        """Leaves the channel. From now on poll() does not call the handler."""
+        self._has_left = True
         self._native.leave()
+        if (channels := self._channels()) is not None:
+            channels._forget(self._native, self)

@@ -7,6 +7,7 @@
 """
 
 import json as _json
+import weakref as _weakref
 
 from . import _qfabric
 
@@ -25,6 +26,8 @@ class Service:
     def unregister(self):
         """Ends the service."""
         self._native.unregister()
+
+    _end = unregister
 
 
 class Subscription:
@@ -58,12 +61,15 @@ class Subscription:
         """Ends the subscription."""
         self._native.unsubscribe()
 
+    _end = unsubscribe
+
 
 class ECalls:
     """A connection for ECalls; everything made with it ends when it ends."""
 
     def __init__(self, socket=None):
         self._native = _qfabric.NativeEcalls(socket)
+        self._made = _weakref.WeakSet()
 
     def services(self):
         """All services: a list of dicts."""
@@ -71,7 +77,7 @@ class ECalls:
 
     def register_service(self, name, format, about="", open=False):
         """Announces a service; `format` is the C declaration of its events' structure."""
-        return Service(self._native.register(name, format, about, open))
+        return self._keep(Service(self._native.register(name, format, about, open)))
 
     def subscribe(self, service, *, code=None, handler=None, thread=False, memory_up=True, signal=None, order=(),
                   process_id=0, only_pid=None, deadline_us=0, group=None, options=None, attributes=None,
@@ -88,7 +94,7 @@ class ECalls:
             "on_fault": "pass" if pass_faults else "block",
             "favour": favour, "hold_until": hold_until,
         }
-        return Subscription(self._native.subscribe_json(_json.dumps(request)))
+        return self._keep(Subscription(self._native.subscribe_json(_json.dumps(request))))
 
     def name_handler(self, name, code):
         """Gives E-code a name, for `handler=`."""
@@ -120,8 +126,17 @@ class ECalls:
         self._native.reply(call, data)
 
     def close(self):
-        """Closes the connection and ends everything made with it."""
+        """Closes the connection and ends everything made with it. A second call has no effect."""
+        for made in list(self._made):
+            try:
+                made._end()
+            except _qfabric.Error:
+                pass  # it ends with the connection
         self._native = None
+
+    def _keep(self, made):
+        self._made.add(made)
+        return made
 
     def __enter__(self):
         return self

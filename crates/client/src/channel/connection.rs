@@ -218,6 +218,14 @@ impl Inner {
         Ok(notice)
     }
 
+    pub(super) fn forget_notices(&self) -> Result<(), ClientError> {
+        self.own()?;
+        let mut state = self.state();
+        state.inbox.forget_notices();
+        self.remember(&mut state);
+        Ok(())
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

@@ -248,6 +248,11 @@ impl Inbox {
         self.notices.pop_front()
     }
 
+    /// Drops all notices but decisions.
+    pub(super) fn forget_notices(&mut self) {
+        self.notices.retain(|notice| matches!(notice, Notice::Decided { .. }));
+    }
+
     /// The oldest decision among the notices.
     pub(super) fn next_decided(&mut self) -> Option<Notice> {
         let at = self.notices.iter().position(|notice| matches!(notice, Notice::Decided { .. }))?;
@@ -370,6 +375,19 @@ mod tests {
             matches!(inbox.next_decided(), Some(Notice::Decided { subject, amount: Some(12_500), .. }) if subject == "low")
         );
         assert!(inbox.next_decided().is_none() && inbox.next_notice().is_some());
+    }
+
+    #[test]
+    fn notices_that_are_dropped_leave_the_decisions_and_the_ends_of_sinks() {
+        let mut inbox = Inbox::default();
+        for member in [Member::Source, Member::Sink] {
+            give(&mut inbox, &FromDaemon::Ended { member, number: 1, why: "closed" });
+        }
+        let (channel, attribute, subject, amount) = ("video", "app.rate_milli", "low", None);
+        give(&mut inbox, &FromDaemon::Decided(Decision { channel, attribute, subject, amount }));
+        inbox.forget_notices();
+        assert!(!inbox.is_empty() && inbox.next_decided().is_some());
+        assert!(inbox.is_empty() && inbox.untold_end(|_| true).is_some());
     }
 
     #[test]

@@ -126,6 +126,12 @@ impl Channels {
     pub fn next_notice(&self) -> Result<Option<Notice>, ClientError> {
         self.0.next_notice()
     }
+
+    /// Drops the notices that wait, except decisions. For programs that do not call [`Channels::next_notice`]: a notice
+    /// that waits keeps [`Channels::fd`] readable.
+    pub fn forget_notices(&self) -> Result<(), ClientError> {
+        self.0.forget_notices()
+    }
 }
 
 /// An application's membership of a group; dropping it leaves.
