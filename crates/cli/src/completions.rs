@@ -20,12 +20,12 @@ pub(crate) struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Writes one man page for each command into an existing folder.
+    /// Writes one man page for each command into a folder, which is created if it is missing.
     ///
-    /// Ends with 1 if the folder is missing or cannot be written.
+    /// Ends with 1 if the folder cannot be written.
     #[command(after_help = "Example: qfabric generate man /usr/local/share/man/man1")]
     Man {
-        /// Existing folder that receives the man pages
+        /// Folder that receives the man pages
         folder: PathBuf,
     },
     /// Prints the completions for one shell to stdout.

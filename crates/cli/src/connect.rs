@@ -19,12 +19,14 @@ impl Service {
     /// inside this process. The embedded daemon uses `mechanism` instead of the configured one unless it is `Auto`.
     ///
     /// # Errors
-    /// No daemon answers at `socket`; or, without `socket`, no daemon answers and none can be started here.
+    /// No daemon answers at `socket`; or, without `socket`, no daemon answers and none can be started here. A daemon
+    /// that is there but cannot be used (another version, no answer in time) is an error too: a second one would
+    /// promise the same CPUs again.
     pub(crate) fn find(socket: Option<&Path>, mechanism: MechanismName) -> Result<Service, Failure> {
-        match (daemon(socket), socket) {
+        match (connect(socket), socket) {
             (Ok(client), _) => Ok(Service { client, embedded: None }),
-            (Err(failure), Some(_)) => Err(failure),
-            (Err(_), None) => Service::embed(mechanism),
+            (Err(ClientError::NoDaemon { .. }), None) => Service::embed(mechanism),
+            (Err(error), _) => Err(failure(error)),
         }
     }
 
@@ -74,17 +76,17 @@ impl Daemon {
     /// For commands that also work without a daemon.
     #[cfg(feature = "metp")]
     pub(crate) fn client_if_any(&self) -> Result<Client, ClientError> {
-        self.socket.as_ref().map_or_else(Client::connect, Client::connect_to)
+        connect(self.socket.as_deref())
     }
 }
 
 /// Connects to a running daemon, at `socket` or in the usual places.
 pub(crate) fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
-    match socket {
-        Some(path) => Client::connect_to(path),
-        None => Client::connect(),
-    }
-    .map_err(failure)
+    connect(socket).map_err(failure)
+}
+
+fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
+    socket.map_or_else(Client::connect, Client::connect_to)
 }
 
 /// Gives an error of the client library its exit code and next step.

@@ -208,7 +208,10 @@ fn read_utility(path: &Path) -> Result<Utility, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::usage(format!("--utility {}: {error}", path.display()));
     let file = std::fs::File::open(path).map_err(|error| about(&error))?;
     let mut text = String::new();
-    file.take(MOST_FILE).read_to_string(&mut text).map_err(|error| about(&error))?;
+    let read = file.take(MOST_FILE + 1).read_to_string(&mut text).map_err(|error| about(&error))?;
+    if read as u64 > MOST_FILE {
+        return Err(about(&format!("the file is longer than {MOST_FILE} bytes")));
+    }
     toml::from_str(&text).map_err(|error| about(&error))
 }
 
@@ -286,6 +289,15 @@ mod tests {
             assert_eq!(c.period.get() % 16, 0, "{fps}");
             assert_eq!(c.periods_per_job(), 4, "{fps}");
         }
+    }
+
+    #[test]
+    fn a_file_with_utility_functions_that_is_too_long_is_refused_and_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("utility.toml");
+        std::fs::write(&file, "#".repeat(70_000)).unwrap();
+        let refusal = format!("{:?}", read_utility(&file).unwrap_err());
+        assert!(refusal.contains("longer than 65536 bytes"), "{refusal}");
     }
 
     #[test]

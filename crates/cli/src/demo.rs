@@ -44,7 +44,8 @@ pub(crate) struct Args {
     /// Write the report, plots and tables into this folder; it is created if it is missing
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Write the rows, the verdicts and the steal time as JSON to this file; with --only qualman: all runs and goals
+    /// Write the rows, the verdicts and the steal time as JSON to this file; - is stdout, instead of the report. With
+    /// --only qualman: all runs and goals
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Number of hogs: processes that use as much CPU time as they can get [default: six per CPU]
@@ -101,13 +102,15 @@ pub(crate) fn run(args: Args) -> Outcome {
     if args.only.iter().any(|word| word == qualman::WORD) {
         return qualman::run(args);
     }
+    // JSON on stdout stands alone.
+    let is_json_only = args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
     let options = Options {
         seconds: args.seconds.unwrap_or(Options::default().seconds),
         full: args.full,
         hogs: args.hogs,
         only: args.only,
         out: args.out.clone(),
-        json: args.json,
+        json: args.json.filter(|_| !is_json_only),
         cache: args.cache,
         server_periods: args.server_periods,
         all: args.all,
@@ -116,16 +119,16 @@ pub(crate) fn run(args: Args) -> Outcome {
         ..Options::default()
     };
     let stop = options.stop.clone();
+    let failed = |error: anyhow::Error| Failure::fault(format!("{error:#}"));
     if conference::is_wanted(&options) {
-        let report = conference::run(&options, &mut Terminal::default());
-        output::print(&report.map_err(|error| Failure::fault(format!("{error:#}")))?.text())?;
-        return Ok(Done(0));
+        let report = conference::run(&options, &mut Terminal::default()).map_err(failed)?;
+        output::print(&if is_json_only { report.summary_json().map_err(failed)? } else { report.text() })?;
+        return Ok(Done(if stop.check().is_err() { INTERRUPTED } else { 0 }));
     }
-    let report =
-        qfabric_demo::run(options, &mut Terminal::default()).map_err(|error| Failure::fault(format!("{error:#}")))?;
-    output::print(&report.text())?;
+    let report = qfabric_demo::run(options, &mut Terminal::default()).map_err(failed)?;
+    output::print(&if is_json_only { report.summary_json().map_err(failed)? } else { report.text() })?;
     if let Some(out) = &args.out {
-        eprintln!("report: {}", out.join("report.html").display());
+        output::note(format_args!("report: {}", out.join("report.html").display()));
     }
     Ok(Done(if stop.check().is_err() { INTERRUPTED } else { 0 }))
 }

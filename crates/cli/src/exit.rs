@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 use qfabric_types::api::Problem;
 
+use crate::output;
+
 /// The exit code of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done(pub u8);
@@ -67,7 +69,7 @@ impl Failure {
 
     /// Prints the message to stderr and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        eprintln!("qfabric: {}", self.message);
+        output::note(format_args!("qfabric: {}", self.message));
         ExitCode::from(self.code)
     }
 

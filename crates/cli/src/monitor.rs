@@ -170,7 +170,9 @@ fn watch(args: WatchArgs) -> Outcome {
             output::print("no attribute is monitored; start with qfabric monitor set ATTRIBUTE\n")?;
             return Ok(Done(0));
         }
-        output::print(&if args.json { line_of_json(&list) } else { line(&list) })?;
+        if !output::print_next(&if args.json { line_of_json(&list) } else { line(&list) })? {
+            break;
+        }
         let until = Instant::now() + interval;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50).min(until.saturating_duration_since(Instant::now())));

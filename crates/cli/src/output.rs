@@ -1,5 +1,6 @@
 //! Prints text, tables and JSON. A closed pipe (`| head`) is no error. All commands print JSON in the same layout.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -18,11 +19,27 @@ pub(crate) fn new_table(header: impl Into<Row>) -> Table {
 
 /// Prints `text` to stdout. A closed pipe is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+    print_next(text).map(drop)
+}
+
+/// Prints the next part of an output without an end to stdout. Returns false if nobody reads any more (`| head`): then
+/// the command ends.
+pub(crate) fn print_next(text: &str) -> Result<bool, Failure> {
+    write_next(&mut io::stdout().lock(), text)
+}
+
+fn write_next(out: &mut impl Write, text: &str) -> Result<bool, Failure> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Prints a line to stderr. Unlike `eprintln!` it does not panic if the terminal is closed: the command goes on, puts
+/// everything back at its end, and its exit code reports the result.
+pub(crate) fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Prints `value` to stdout as JSON with indentation.
@@ -56,4 +73,30 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
 
 fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(Failure::fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A writer whose every write fails.
+    struct Failing(ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_ends_an_output_without_an_end_and_is_no_error() {
+        let mut text = Vec::new();
+        assert_eq!(write_next(&mut text, "line\n"), Ok(true));
+        assert_eq!(text, b"line\n");
+        assert_eq!(write_next(&mut Failing(ErrorKind::BrokenPipe), "line\n"), Ok(false));
+        assert!(write_next(&mut Failing(ErrorKind::StorageFull), "line\n").is_err());
+    }
 }

@@ -14,12 +14,13 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use qfabric_linux::launch::Held;
 use qfabric_linux::signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, access};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getsid, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::backend::Handle;
@@ -83,11 +84,17 @@ impl Waiting {
 impl Running {
     /// Waits up to `ms` milliseconds for the end of the program. Does not reap it, so its pid is not reused.
     pub(crate) fn ended_within(&self, ms: u32) -> Result<bool, Failure> {
-        let timeout = Timespec { tv_sec: i64::from(ms / 1_000), tv_nsec: i64::from(ms % 1_000) * 1_000_000 };
-        match poll(&mut [PollFd::new(&*self.pidfd, PollFlags::IN)], Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(Failure::fault(io::Error::from(error))),
+        let until = Instant::now() + Duration::from_millis(ms.into());
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+            let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&*self.pidfd, PollFlags::IN)], Some(&timeout)) {
+                Ok(ready) => return Ok(ready > 0),
+                // A signal that is passed on does not shorten the wait.
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Failure::fault(io::Error::from(error))),
+            }
         }
     }
 
@@ -161,17 +168,27 @@ impl Drop for Relay {
     }
 }
 
-/// Passes a signal on, unless it comes from the kernel: the terminal sends Ctrl-C to its whole foreground group, so the
-/// program has received it already. Before the exec the program cannot take signals; then all signals are stored, at
-/// most one for each kind.
+/// Passes a signal on, unless the program has received it already. Before the exec the program cannot take signals;
+/// then all signals are stored, at most one for each kind.
 fn pass_on(target: &mut Target, origin: &Origin) {
     let Some(signal) = Signal::from_named_raw(origin.signal) else { return };
+    let is_for_us_alone = is_for_us_alone(origin.signal, origin.cause, leads_session());
     match target {
         Target::Keep(kept) if kept.len() < PASSED_ON.len() => kept.push(signal),
         Target::Keep(_) => {}
-        Target::Program(pidfd) if !matches!(origin.cause, Cause::Kernel) => send(pidfd, signal),
+        Target::Program(pidfd) if is_for_us_alone => send(pidfd, signal),
         Target::Program(_) => {}
     }
+}
+
+/// The terminal sends Ctrl-C to its whole foreground group, so the program has received it, too. A terminal that closes
+/// tells only the leader of its session, which this process is under `ssh -t HOST qfabric run …` and `xterm -e`.
+fn is_for_us_alone(signal: i32, cause: Cause, leads_session: bool) -> bool {
+    !matches!(cause, Cause::Kernel) || (signal == SIGHUP && leads_session)
+}
+
+fn leads_session() -> bool {
+    getsid(None).is_ok_and(|leader| leader == getpid())
 }
 
 fn send(pidfd: &OwnedFd, signal: Signal) {
@@ -232,7 +249,18 @@ fn executable(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use signal_hook::low_level::siginfo::Sent;
+
     use super::*;
+
+    #[test]
+    fn only_signals_that_the_program_has_not_received_are_passed_on() {
+        let user = Cause::Sent(Sent::User);
+        assert!([SIGINT, SIGHUP, SIGTERM].into_iter().all(|signal| is_for_us_alone(signal, user, false)));
+        assert!(!is_for_us_alone(SIGINT, Cause::Kernel, true), "Ctrl-C reaches the whole foreground group");
+        assert!(!is_for_us_alone(SIGHUP, Cause::Kernel, false), "the whole group is told");
+        assert!(is_for_us_alone(SIGHUP, Cause::Kernel, true), "a closed terminal tells its leader alone");
+    }
 
     #[test]
     fn exit_codes_are_those_of_a_shell() {

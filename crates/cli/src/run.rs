@@ -7,7 +7,6 @@
 //! With `--after` the program starts first and is admitted while it runs. If it is refused, the program is ended.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use qfabric_client::{Client, ClientError};
@@ -127,7 +126,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Some(after) => {
             let running = program.go()?;
             if running.ended_within(milliseconds(after))? {
-                eprintln!("qfabric: the program ended within {after}, before it was reserved");
+                output::note(format_args!("qfabric: the program ended within {after}, before it was reserved"));
                 let code = running.reap()?;
                 if let Some(path) = &args.report {
                     output::write_json(path, &[Row::of_unreserved(&request.contract)])?;
@@ -138,21 +137,20 @@ pub(crate) fn run(args: Args) -> Outcome {
         }
     };
     if let (Some(missing), false) = (admitted.memory.as_ref().and_then(|memory| memory.missing.as_ref()), args.quiet) {
-        eprintln!("qfabric: memory is promised and counted, but not protected: {missing}");
+        output::note(format_args!("qfabric: memory is promised and counted, but not protected: {missing}"));
     }
     if let Some(EnergyGoal::Save) = args.energy {
         save_energy(&service.client, admitted.id, args.quiet);
     }
     let (code, last, left) = follow(running, &service.client, admitted, args.quiet)?;
     if let Some(policy) = left.filter(|_| args.after.is_none() && may_be_own_scheduling(code, &service.client)) {
-        eprintln!("{}", own_scheduling(&args.command, code, policy));
+        output::note(own_scheduling(&args.command, code, policy));
     }
     if let Some(path) = &args.report {
         output::write_json(path, &[Row::of(&last)])?;
     }
     if !args.quiet {
-        // Ignored: the terminal may be closed, and the exit code still reports the result.
-        let _ = writeln!(std::io::stderr(), "{}", summary(&last, &service.place()));
+        output::note(summary(&last, &service.place()));
     }
     Ok(code)
 }
@@ -165,7 +163,7 @@ fn save_energy(client: &Client, id: AppId, quiet: bool) {
         Err(error) => error.to_string(),
     };
     if !quiet {
-        eprintln!("qfabric: energy: {news}");
+        output::note(format_args!("qfabric: energy: {news}"));
     }
 }
 
@@ -225,7 +223,7 @@ fn follow(
         match of_same_process(client.application(id), last.pid) {
             Ok(application) => {
                 if let Some(news) = rhythm_news(&last, &application).filter(|_| !quiet) {
-                    eprintln!("qfabric: {news}");
+                    output::note(format_args!("qfabric: {news}"));
                 }
                 last = application;
             }
@@ -311,7 +309,7 @@ fn warn_once(error: &ClientError) {
         ClientError::Refused(_) => "the daemon no longer has a reservation for the program".to_owned(),
         other => other.to_string(),
     };
-    WARNED.call_once(|| drop(writeln!(std::io::stderr(), "qfabric: {why}; the program continues without the daemon")));
+    WARNED.call_once(|| output::note(format_args!("qfabric: {why}; the program continues without the daemon")));
 }
 
 #[derive(serde::Serialize)]

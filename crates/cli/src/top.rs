@@ -5,7 +5,8 @@
 //! clock and a daemon.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use qfabric_client::Client;
 use qfabric_types::api::{Application, HostStatus};
@@ -18,10 +19,14 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Gauge, Paragraph, Row, Table};
 
 use crate::exit::{Done, Failure, Outcome};
+use crate::interrupt::interrupted;
 use crate::status;
 use crate::{connect, output};
 
 const WIDTHS: [u16; 16] = [4, 18, 8, 6, 10, 8, 8, 8, 8, 8, 10, 5, 8, 15, 11, 13];
+
+/// Longest time without a check whether a signal asks to end.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// What `?` shows.
 const HELP: &str = "\
@@ -72,12 +77,17 @@ pub(crate) fn run(args: Args) -> Outcome {
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         return Err(Failure::usage("top needs a terminal; use qfabric status, or qfabric top --json"));
     }
+    // SIGTERM must not leave the terminal without echo and in the alternate screen.
+    let stop = interrupted()?;
     let mut terminal = ratatui::try_init()?;
     let ended = loop {
+        if stop.load(Ordering::Relaxed) {
+            break Ok(Done(0));
+        }
         if let Err(error) = terminal.draw(|frame| draw(frame, &view)) {
             break Err(error.into());
         }
-        match next_key(pause) {
+        match next_key(pause, &stop) {
             Ok(Some(key)) if !view.press(key) => break Ok(Done(0)),
             Ok(Some(_)) => continue,
             Ok(None) => {}
@@ -100,19 +110,28 @@ fn lines(client: &Client, pause: Duration, count: u64) -> Outcome {
             std::thread::sleep(pause);
         }
         let line = serde_json::to_string(&client.status().map_err(connect::failure)?).map_err(Failure::fault)?;
-        output::print(&(line + "\n"))?;
+        if !output::print_next(&(line + "\n"))? {
+            break;
+        }
     }
     Ok(Done(0))
 }
 
-fn next_key(pause: Duration) -> Result<Option<KeyEvent>, Failure> {
-    if !event::poll(pause)? {
-        return Ok(None);
+/// The next key within `pause`. None if there is none, and at once if `stop` is set.
+fn next_key(pause: Duration, stop: &AtomicBool) -> Result<Option<KeyEvent>, Failure> {
+    let until = Instant::now() + pause;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if event::poll(left.min(SIGNAL_CHECK))? {
+            return Ok(match event::read()? {
+                Event::Key(key) if key.is_press() => Some(key),
+                _ => None,
+            });
+        }
+        if left.is_zero() || stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
     }
-    Ok(match event::read()? {
-        Event::Key(key) if key.is_press() => Some(key),
-        _ => None,
-    })
 }
 
 struct View {

@@ -1,5 +1,7 @@
 //! Reports the progress of the demo to the user.
 
+use std::io::Write;
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A receiver of progress reports.
@@ -45,15 +47,20 @@ impl Progress for Terminal {
         self.bar.set_position(0);
         self.bar.set_message(name.to_owned());
         if !self.is_terminal {
-            eprintln!("{name}");
+            line(name);
         }
     }
     fn advance(&mut self, position: u64) {
         self.bar.set_position(position);
     }
-    fn note(&mut self, line: &str) {
-        if self.is_terminal { self.bar.println(line) } else { eprintln!("{line}") }
+    fn note(&mut self, text: &str) {
+        if self.is_terminal { self.bar.println(text) } else { line(text) }
     }
+}
+
+/// Prints a line to stderr, if it is still open: the run goes on without its reader.
+fn line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 impl Drop for Terminal {

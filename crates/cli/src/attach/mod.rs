@@ -100,7 +100,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let mut attached = Attached::new(&service.client, contract);
     attached.begin(&target, roots).inspect_err(|_| attached.release())?;
     if !args.quiet {
-        attached.all.iter().for_each(|one| eprintln!("qfabric: {}", attached_line(&one.last)));
+        attached.all.iter().for_each(|one| output::note(format_args!("qfabric: {}", attached_line(&one.last))));
     }
     if args.detach {
         return Ok(Done(0));
@@ -118,10 +118,10 @@ fn end(args: &Args) -> Outcome {
         client.release(application.id).map_err(connect::failure)?;
         if !args.quiet {
             let Application { id, pid, owner, contract, .. } = &application;
-            eprintln!(
+            output::note(format_args!(
                 "qfabric: ended the contract of {} (pid {pid}, user {}), application {id}",
                 contract.name, owner.uid
-            );
+            ));
         }
     }
     Ok(Done(0))
@@ -261,9 +261,13 @@ impl<'a> Attached<'a> {
                         continue;
                     }
                     if one.daemon == mark {
-                        eprintln!("qfabric: the contract of process {pid} was ended by another command");
+                        output::note(format_args!(
+                            "qfabric: the contract of process {pid} was ended by another command"
+                        ));
                     } else {
-                        eprintln!("qfabric: the daemon has restarted; asking again for a contract for process {pid}");
+                        output::note(format_args!(
+                            "qfabric: the daemon has restarted; asking again for a contract for process {pid}"
+                        ));
                         self.refused.expect(pid);
                     }
                 }
@@ -291,7 +295,7 @@ impl<'a> Attached<'a> {
                 Err(error) if code(&error) == "gone" => self.refused.forget(pid),
                 Err(error) => {
                     if self.refused.again(pid, code(&error)) {
-                        eprintln!("qfabric: process {pid} has no contract: {error}");
+                        output::note(format_args!("qfabric: process {pid} has no contract: {error}"));
                     }
                 }
             }
@@ -305,7 +309,7 @@ impl<'a> Attached<'a> {
             output::write_json(path, &rows)?;
         }
         if !args.quiet {
-            self.all.iter().for_each(|one| eprintln!("{}", run::summary(&one.last, place)));
+            self.all.iter().for_each(|one| output::note(run::summary(&one.last, place)));
         }
         Ok(Done(0))
     }

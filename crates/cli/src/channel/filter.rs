@@ -230,7 +230,7 @@ fn report(installed: &Installed, done: &str, json: bool) -> Outcome {
     let refused: Vec<_> = installed.hosts.iter().filter(|answer| answer.refused.is_some()).collect();
     match (json, refused.first()) {
         (_, None) => Ok(Done(0)),
-        (true, Some(_)) => Ok(Done(1)),
+        (true, Some(_)) => Ok(Done(3)),
         (false, Some(first)) => Err(Failure::refused(format!(
             "{} of {} hosts refused; the first was {}",
             refused.len(),
@@ -272,6 +272,17 @@ mod tests {
         assert_eq!(hosts("group:wall"), Ok(FilterScope::Group(name("wall"))));
         assert_eq!(hosts("left,right"), Ok(FilterScope::Hosts(vec![name("left"), name("right")])));
         assert!(hosts("left,").is_err() && direction("both").is_err());
+    }
+
+    #[test]
+    fn a_refusal_has_the_same_exit_code_in_json_as_in_text() {
+        let refused = Some("no room".to_owned());
+        let answer = HostAnswer { host: "wall".parse().unwrap(), refused, kernel_path: false };
+        let installed = Installed { hosts: vec![answer] };
+        assert_eq!(report(&installed, "installed", true), Ok(Done(3)));
+        let refusal = report(&installed, "installed", false).unwrap_err();
+        assert_eq!(refusal, Failure::refused("1 of 1 hosts refused; the first was wall"));
+        assert_eq!(report(&Installed::default(), "installed", true), Ok(Done(0)));
     }
 
     #[test]

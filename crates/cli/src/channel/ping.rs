@@ -18,6 +18,8 @@ use crate::output;
 
 /// Time between two checks whether the other host has opened the channel.
 const LOOK: Duration = Duration::from_millis(10);
+/// Longest time without a check whether Ctrl-C was pressed.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// Number of exchanges for which one difference of the two clocks is used. The clocks may drift, so it is computed
 /// again.
 const BY_ONE_CLOCK: usize = 64;
@@ -132,7 +134,7 @@ impl Pinger {
             Ping { number: sent, sink: self.sink.number(), answer: None }.write(&mut payload);
             exchanges.extend(self.ask(args, sent, &payload)?);
             if sent < u64::from(args.count) {
-                std::thread::sleep(Duration::from_nanos(args.interval.get()));
+                pause(Duration::from_nanos(args.interval.get()), stop);
             }
         }
         Ok((exchanges, sent))
@@ -160,6 +162,15 @@ impl Pinger {
                 _ => {}
             }
         }
+    }
+}
+
+/// Sleeps, at most until a signal sets `stop`.
+fn pause(time: Duration, stop: &AtomicBool) {
+    let begin = Instant::now();
+    let left = || time.saturating_sub(begin.elapsed());
+    while !stop.load(Ordering::Relaxed) && !left().is_zero() {
+        std::thread::sleep(left().min(SIGNAL_CHECK));
     }
 }
 

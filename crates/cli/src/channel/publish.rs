@@ -1,7 +1,8 @@
 //! `qfabric channel pub`: publishes events that it reads as JSON.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use qfabric_client::channel::{
 use qfabric_client::{Client, ClientError, clock};
 use qfabric_types::format::Format;
 use qfabric_types::{Nanos, event_json};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 
 use super::{channel, connected, open_or_create};
@@ -27,6 +29,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Longest wait for the reports of the sinks. Sinks report within 2 s after the last event, but not about events in
 /// their queues.
 const REPORTED: Duration = Duration::from_secs(3);
+
+/// Longest wait for a slow sink that holds the channel up.
+const BLOCKED: Duration = Duration::from_secs(60);
+/// Longest part of that wait without a check whether Ctrl-C was pressed.
+const SIGNAL_CHECK: Duration = Duration::from_millis(500);
 
 /// Publishes events, which it reads as JSON, on a channel.
 ///
@@ -60,8 +67,8 @@ pub(super) struct Args {
     /// Drop events that are not delivered within this time after their submission, such as 40ms [default: never]
     #[arg(long, value_name = "TIME")]
     deadline: Option<Nanos>,
-    /// Largest number of events per second [default: as fast as they are read]
-    #[arg(long, value_name = "RATE")]
+    /// Largest number of events per second, above 0 [default: as fast as they are read]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<f64>,
     /// Wait until the channel has at least this number of sinks on all hosts
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -116,7 +123,8 @@ fn publish(
     sums: &mut Sums,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
-    let events = serde_json::Deserializer::from_reader(input(&args.json)?).into_iter::<Map<String, Value>>();
+    let input = BufReader::new(Input { file: open_input(&args.json)?, stop });
+    let events = serde_json::Deserializer::from_reader(input).into_iter::<Map<String, Value>>();
     let begin = Instant::now();
     for (at, fields) in events.enumerate() {
         if stop.load(Ordering::Relaxed) {
@@ -126,14 +134,31 @@ fn publish(
         let format = opened.format(number);
         let payload = format.map_or(Ok(Vec::new()), |format| event_json::encode_whole(format, fields));
         let payload = payload.map_err(|why| Failure::usage(format!("event {}: {why}", at + 1)))?;
-        if let Some(rate) = args.rate.filter(|rate| *rate > 0.0) {
-            std::thread::sleep(
-                (begin + Duration::from_secs_f64(at as f64 / rate)).saturating_duration_since(Instant::now()),
-            );
+        if args.rate.is_some_and(|rate| !wait_for_turn(begin, at, rate, stop)) {
+            break;
         }
-        sums.add(submit(source, args, number, &payload)?);
+        let Some(sent) = submit(source, args, number, &payload, stop)? else { break };
+        sums.add(sent);
     }
     Ok(())
+}
+
+/// Waits until event number `at` may be sent. Returns false if a signal came first.
+fn wait_for_turn(begin: Instant, at: usize, rate: f64, stop: &AtomicBool) -> bool {
+    let after = Duration::try_from_secs_f64(at as f64 / rate).unwrap_or(Duration::MAX);
+    while !stop.load(Ordering::Relaxed) {
+        let left = after.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+    false
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| format!("{text:?} is not a number of events per second above 0"))
 }
 
 fn open(channels: &Channels, args: &Args) -> Result<Channel, Failure> {
@@ -190,12 +215,32 @@ fn event_type(opened: &Channel, name: Option<&str>) -> Result<u16, Failure> {
     }
 }
 
-fn input(path: &Path) -> Result<Box<dyn Read>, Failure> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(std::io::stdin().lock()));
+fn open_input(path: &Path) -> Result<File, Failure> {
+    let opened = match path.as_os_str() == "-" {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(path),
+    };
+    opened.map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
+}
+
+/// An input that ends when a signal sets `stop`. A plain read would go on after the signal, until the next event comes.
+struct Input<'a> {
+    file: File,
+    stop: &'a AtomicBool,
+}
+
+impl Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let look = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+        while !self.stop.load(Ordering::Relaxed) {
+            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&look)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return self.file.read(buffer),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(0)
     }
-    let file = File::open(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-    Ok(Box::new(BufReader::new(file)))
 }
 
 fn wait_for_sinks(args: &Args, stop: &AtomicBool) -> Result<(), Failure> {
@@ -210,7 +255,14 @@ fn wait_for_sinks(args: &Args, stop: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn submit(source: &Source, args: &Args, event_type: u16, payload: &[u8]) -> Result<Sent, Failure> {
+/// Submits an event; waits up to [`BLOCKED`] while a slow sink holds the channel up. None: a signal came first.
+fn submit(
+    source: &Source,
+    args: &Args,
+    event_type: u16,
+    payload: &[u8],
+    stop: &AtomicBool,
+) -> Result<Option<Sent>, Failure> {
     let attributes: Vec<_> = args.attributes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let event = Submission {
         event_type,
@@ -220,7 +272,16 @@ fn submit(source: &Source, args: &Args, event_type: u16, payload: &[u8]) -> Resu
         payload,
         ..Submission::default()
     };
-    source.submit_patiently(&event, Duration::from_secs(60)).map_err(connect::failure)
+    let until = Instant::now() + BLOCKED;
+    loop {
+        match source.submit_patiently(&event, SIGNAL_CHECK) {
+            Err(ClientError::NotSubmitted { blocked_until: Some(_), .. }) if stop.load(Ordering::Relaxed) => {
+                return Ok(None);
+            }
+            Err(ClientError::NotSubmitted { blocked_until: Some(_), .. }) if Instant::now() < until => {}
+            sent => return sent.map(Some).map_err(connect::failure),
+        }
+    }
 }
 
 /// Waits until the sinks have reported about all events, at most [`REPORTED`], and returns the counts of the source.
@@ -284,5 +345,33 @@ impl Sums {
             "filtered": counts.filtered, "dropped": counts.dropped, "late": counts.late, "lost": counts.lost,
             "unknown": unknown(&counts),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_an_input_without_events() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let stop = AtomicBool::new(false);
+        let mut input = Input { file: File::from(OwnedFd::from(reader)), stop: &stop };
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| input.read(&mut [0; 8]).unwrap());
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(read.join().unwrap(), 0);
+        });
+    }
+
+    #[test]
+    fn a_signal_ends_the_wait_for_the_next_event() {
+        let stop = AtomicBool::new(true);
+        assert!(!wait_for_turn(Instant::now(), 1, 1e-300, &stop));
+        stop.store(false, Ordering::Relaxed);
+        assert!(wait_for_turn(Instant::now(), 0, 1e-300, &stop));
+        assert!(rate("0").is_err() && rate("-1").is_err() && rate("NaN").is_err() && rate("0.5") == Ok(0.5));
     }
 }

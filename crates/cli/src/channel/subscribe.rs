@@ -104,7 +104,7 @@ pub(super) fn run(args: Args) -> Outcome {
     shown.map(|()| Done(0))
 }
 
-/// Prints events until `--count` events or a signal.
+/// Prints events until `--count` events or a signal, or until nobody reads them any more.
 fn show(
     channels: &Channels,
     opened: &Channel,
@@ -122,7 +122,9 @@ fn show(
         let line = next.map(|event| (event.event().sent_ns, events::line(opened, &event.event(), args.json)));
         let Some(together) = &mut together else {
             if let Some((_, line)) = line {
-                output::print(&line)?;
+                if !output::print_next(&line)? {
+                    return Ok(());
+                }
                 left -= 1;
             }
             continue;
@@ -130,7 +132,9 @@ fn show(
         line.into_iter().for_each(|(sent, line)| together.push(sent, line, now()));
         together.report().map_err(connect::failure)?;
         while let Some(line) = if left > 0 { together.pop_due(now()) } else { None } {
-            output::print(&line)?;
+            if !output::print_next(&line)? {
+                return Ok(());
+            }
             left -= 1;
         }
     }
@@ -161,7 +165,7 @@ fn print_decisions(channels: &Channels, mut together: Option<&mut Together>) -> 
             together.on_notice(&notice);
         }
         if let Notice::Decided { attribute, subject, amount: Some(amount), .. } = notice {
-            eprintln!("{attribute} for {subject}: {}", crate::policy::amount(&attribute, amount));
+            output::note(format_args!("{attribute} for {subject}: {}", crate::policy::amount(&attribute, amount)));
         }
     }
     Ok(())

@@ -76,23 +76,30 @@ pub(super) fn run(args: Args) -> Outcome {
     let mut sink = sink.map_err(connect::failure)?;
     let interval = Duration::from_nanos(args.interval.get()).max(SIGNAL_CHECK);
     let mut before = totals(&client.channel(&args.channel).map_err(connect::failure)?);
+    let mut read = Instant::now();
     for _ in 0..args.count.unwrap_or(u64::MAX) {
         let until = Instant::now() + interval;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            let left = SIGNAL_CHECK.min(until.saturating_duration_since(Instant::now()));
             match (&mut sink, &opened) {
                 (Some(sink), Some(opened)) => {
-                    if let Some(event) = sink.next(SIGNAL_CHECK).map_err(connect::failure)? {
-                        output::print(&events::line(opened, &event.event(), args.json))?;
+                    let Some(event) = sink.next(left).map_err(connect::failure)? else { continue };
+                    if !output::print_next(&events::line(opened, &event.event(), args.json))? {
+                        return Ok(Done(0));
                     }
                 }
-                _ => std::thread::sleep(SIGNAL_CHECK.min(until.saturating_duration_since(Instant::now()))),
+                _ => std::thread::sleep(left),
             }
         }
         if stop.load(Ordering::Relaxed) {
             break;
         }
         let now = totals(&client.channel(&args.channel).map_err(connect::failure)?);
-        output::print(&line(before, now, interval.as_secs_f64(), args.json))?;
+        // The time that has really passed: on a loaded host it is longer than the interval.
+        let passed = std::mem::replace(&mut read, Instant::now()).elapsed();
+        if !output::print_next(&line(before, now, passed.as_secs_f64(), args.json))? {
+            break;
+        }
         before = now;
     }
     Ok(Done(0))

@@ -38,7 +38,7 @@ pub(super) fn run(args: Args) -> Outcome {
         output::write_json(path, &report)?;
     }
     if let Some(out) = &options.out {
-        eprintln!("plots: {}", out.join("qualman-*.png").display());
+        output::note(format_args!("plots: {}", out.join("qualman-*.png").display()));
     }
     Ok(Done(if stop.0.load(Ordering::Relaxed) { INTERRUPTED } else { 0 }))
 }

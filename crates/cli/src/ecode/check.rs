@@ -26,7 +26,7 @@ pub(super) struct Args {
     /// Service whose events are the input; `qfabric services` lists them [default: the text declares `struct input`]
     #[arg(long)]
     service: Option<String>,
-    /// Also print the generated code
+    /// Also print the generated code; with --json in the key asm
     #[arg(long)]
     asm: bool,
     /// Print JSON instead of text
@@ -47,14 +47,17 @@ pub(super) fn run(args: Args) -> Outcome {
     };
     let (program, warnings) = source.compile_with_warnings(&Environment { input, ..Environment::default() })?;
     let bound = Bound::of([&program], None, limit);
-    match args.json {
-        true => output::print_json(&summary(&program, &warnings, bound, limit))?,
-        false if bound.fits(limit) => output::print(&text(&source.name, &program, bound))?,
-        false => {}
-    }
-    if args.asm {
-        let code = qfabric_jit::assemble(&program, Limits::default()).map_err(Failure::usage)?;
-        output::print(&code.to_string())?;
+    let code = args.asm.then(|| qfabric_jit::assemble(&program, Limits::default())).transpose();
+    let code = code.map_err(Failure::usage)?.map(|code| code.to_string());
+    if args.json {
+        let mut summary = summary(&program, &warnings, bound, limit);
+        if let Some(code) = code {
+            summary["asm"] = code.into();
+        }
+        output::print_json(&summary)?;
+    } else {
+        let good = if bound.fits(limit) { text(&source.name, &program, bound) } else { String::new() };
+        output::print(&(good + &code.unwrap_or_default()))?;
     }
     match bound.fits(limit) || args.service.is_none() {
         true => Ok(Done(0)),

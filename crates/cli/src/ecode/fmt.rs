@@ -22,6 +22,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Outcome {
+    if args.write && args.files.iter().any(|path| path.as_os_str() == "-") {
+        return Err(Failure::usage("--write rewrites files, and - is the standard input; leave --write out"));
+    }
     let mut differ = Vec::new();
     for path in &args.files {
         let source = Source::read(path)?;

@@ -49,12 +49,19 @@ pub(super) fn run(args: Args) -> Outcome {
     Ok(Done(0))
 }
 
-/// Removes all handlers that can be removed, then returns the first refusal.
+/// Removes all handlers that can be removed. Every refusal is printed; the last one decides the exit code.
 pub(super) fn remove(args: RmArgs) -> Outcome {
     let client = connect::daemon(args.socket.as_deref())?;
-    let refused: Vec<Failure> =
-        args.ids.iter().filter_map(|id| client.unsubscribe(*id).map_err(connect::failure).err()).collect();
-    refused.into_iter().next().map_or(Ok(Done(0)), Err)
+    let mut failed: Option<Failure> = None;
+    for id in &args.ids {
+        if let Err(error) = client.unsubscribe(*id)
+            && let Some(earlier) = failed.replace(connect::failure(error))
+        {
+            // The exit code is that of the last failure.
+            let _ = earlier.report();
+        }
+    }
+    failed.map_or(Ok(Done(0)), Err)
 }
 
 fn text(list: &[SubscriptionInfo]) -> String {

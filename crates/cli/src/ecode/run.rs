@@ -113,11 +113,15 @@ fn events(input: Option<&Path>, program: &Program) -> Result<Vec<Vec<u8>>, Failu
     let Some(path) = input else { return Ok(vec![vec![0; program.input.size as usize]]) };
     let wrong = |why: &dyn std::fmt::Display| Failure::usage(format!("{}: {why}", path.display()));
     let mut text = String::new();
+    // One byte more than is allowed, so that an input that is too long is refused and not cut.
+    let most = MAX_INPUT_BYTES + 1;
     let read = match path.as_os_str() == "-" {
-        true => std::io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text),
-        false => std::fs::File::open(path).and_then(|file| file.take(MAX_INPUT_BYTES).read_to_string(&mut text)),
+        true => std::io::stdin().take(most).read_to_string(&mut text),
+        false => std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text)),
     };
-    read.map_err(|error| wrong(&error))?;
+    if read.map_err(|error| wrong(&error))? as u64 > MAX_INPUT_BYTES {
+        return Err(wrong(&"the input is longer than 16 MiB"));
+    }
     let list = match serde_json::from_str(&text).map_err(|error| wrong(&error))? {
         Value::Array(list) => list,
         one => vec![one],

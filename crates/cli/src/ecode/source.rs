@@ -10,7 +10,7 @@ use qfabric_types::api::ecalls::Origin;
 use qfabric_types::format::Format;
 
 use crate::exit::Failure;
-use crate::{connect, services};
+use crate::{connect, output, services};
 
 /// Bytes that are read at most. More than the compiler accepts, so that the compiler reports a text that is too long.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
@@ -57,7 +57,7 @@ impl Source {
         let compiled = qfabric_ecode::compile_with_warnings(&self.text, environment);
         let (program, warnings) = compiled.map_err(|wrong| self.failure(&wrong))?;
         if !warnings.is_empty() {
-            eprintln!("{}", warnings.render(&self.name, &self.text, colour()));
+            output::note(warnings.render(&self.name, &self.text, colour()));
         }
         Ok((program, warnings))
     }

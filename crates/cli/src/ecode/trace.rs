@@ -60,17 +60,20 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Outcome {
+    let has_code = args.file.is_some() || args.code.is_some();
+    let source = has_code.then(|| Source::of(args.file.as_deref(), args.code.as_deref())).transpose()?;
+    // After the standard input was read, and before a daemon starts here: a signal from now on ends the command in
+    // order.
+    let stop = interrupted_or_hung_up()?;
     let service = Service::find(args.place.socket.as_deref(), Default::default())?;
     let mut request = args.place.request();
-    if args.file.is_some() || args.code.is_some() {
-        let source = Source::of(args.file.as_deref(), args.code.as_deref())?;
+    if let Some(source) = source {
         args.place.check(&service.client, &source)?;
         request.k_code = Some(source.text);
         request.order.push(Step::KCode);
     }
     request.memory_up = Some(MemoryUp { slots: args.slots, ..MemoryUp::default() });
     request.order.push(Step::MemoryUp);
-    let stop = interrupted_or_hung_up()?;
     let ecalls = Ecalls::connect(&service.client).map_err(connect::failure)?;
     let mut events = ecalls.subscribe(&SubscriptionBuilder::from(request)).map_err(connect::failure)?;
     let shown = match &args.histogram {
@@ -80,19 +83,20 @@ pub(super) fn run(args: Args) -> Outcome {
     let dropped = events.dropped();
     events.unsubscribe().map_err(connect::failure)?;
     if dropped > 0 {
-        eprintln!(
+        output::note(format_args!(
             "qfabric: {shown} events taken, {dropped} dropped because they arrived faster than they were taken; a larger --slots or a filter helps"
-        );
+        ));
     }
     Ok(Done(0))
 }
 
-/// Calls `act` for each event until the end that the options name. Returns the number of events.
+/// Calls `act` for each event until the end that the options name, or until `act` returns false. Returns the number of
+/// events.
 fn each(
     events: &mut Subscription,
     args: &Args,
     stop: &AtomicBool,
-    mut act: impl FnMut(&Format, Event<'_>) -> Result<(), Failure>,
+    mut act: impl FnMut(&Format, Event<'_>) -> Result<bool, Failure>,
 ) -> Result<u64, Failure> {
     let format = events.info().format.clone();
     let (began, longest) = (Instant::now(), args.seconds.map(|seconds| Duration::from_secs(seconds.into())));
@@ -100,14 +104,17 @@ fn each(
     let mut taken = 0;
     while taken < most && !stop.load(Ordering::Relaxed) && longest.is_none_or(|longest| began.elapsed() < longest) {
         let Some(event) = events.next(SIGNAL_CHECK).map_err(connect::failure)? else { continue };
-        act(&format, event)?;
+        let goes_on = act(&format, event)?;
         taken += 1;
+        if !goes_on {
+            break;
+        }
     }
     Ok(taken)
 }
 
 fn show(events: &mut Subscription, args: &Args, stop: &AtomicBool) -> Result<u64, Failure> {
-    each(events, args, stop, |format, event| output::print(&line(format, event, args.json)))
+    each(events, args, stop, |format, event| output::print_next(&line(format, event, args.json)))
 }
 
 /// Counts the events, then prints the histograms.
@@ -121,7 +128,7 @@ fn count(events: &mut Subscription, field: &str, args: &Args, stop: &AtomicBool)
         let fields = event_json::decode(format, event.data);
         let value = whole(&fields[field]).ok_or_else(|| Failure::usage(format!("the field {field} is no number")))?;
         histograms.add(value, args.by.as_ref().map_or(String::new(), |by| short(&fields[by])));
-        Ok(())
+        Ok(true)
     })?;
     match args.json {
         true => output::print_json(&histograms.json())?,

@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut samples = Vec::new();
     for step in STEPS.into_iter().chain(STEPS.into_iter().rev()) {
         let busy = (step * cpus as f64).round() as usize;
-        eprintln!("qfabric: {busy} of {cpus} CPUs busy for {} s", args.seconds);
+        output::note(format_args!("qfabric: {busy} of {cpus} CPUs busy for {} s", args.seconds));
         samples.push(sample(&mut meters, &names, busy, Duration::from_secs(args.seconds), &stop)?);
     }
     let fit = fit(&samples).map_err(Failure::fault)?;

@@ -75,14 +75,15 @@ pub(crate) fn run(args: Args) -> Outcome {
     let stop = interrupted_or_hung_up()?;
     let interfaces = host::interfaces(&args.listen, args.interface.as_deref())?;
     if !host::is_listening(&args.listen) {
-        eprintln!("note: no server listens at {} yet", args.listen);
+        output::note(format_args!("note: no server listens at {} yet", args.listen));
     }
     let needs = |failure: Failure| failure.context("a guard needs root (sudo qfabric guard …) or a running daemon");
     let service = Service::find(args.socket.as_deref(), Default::default()).map_err(needs)?;
     let guard = Guard::start(&service, &args, interfaces.as_deref())?;
     if !args.json {
         let interfaces = interfaces.as_deref().unwrap_or("all interfaces");
-        eprintln!("guarding {} on {interfaces} through {}; Ctrl-C ends it", args.listen, service.place());
+        let (listen, place) = (args.listen, service.place());
+        output::note(format_args!("guarding {listen} on {interfaces} through {place}; Ctrl-C ends it"));
     }
     guard.watch(&args, &stop)
 }

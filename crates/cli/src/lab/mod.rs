@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         output::write_json(path, &report)?;
     }
     if !args.quiet {
-        eprint!("{}", summary(&report));
+        output::note(summary(&report));
     }
     Ok(code)
 }
@@ -103,7 +103,7 @@ fn summary(report: &LabReport) -> String {
     let LabReport { seed, up, down, lateness, valid, reasons, .. } = report;
     let late = format!("emulator late: p50 {} ms, p99 {} ms", lateness.p50_ms, lateness.p99_ms);
     let verdict = if *valid { "valid".to_owned() } else { format!("INVALID: {}", reasons.join("; ")) };
-    format!("qfabric: up {}\nqfabric: down {}\nqfabric: seed {seed}; {late}; {verdict}\n", line(up), line(down))
+    format!("qfabric: up {}\nqfabric: down {}\nqfabric: seed {seed}; {late}; {verdict}", line(up), line(down))
 }
 
 fn line(direction: &DirectionReport) -> String {
@@ -128,8 +128,8 @@ mod tests {
             LabReport { seed: 7, seconds: 1.0, up, down, lateness, real_time: true, valid: true, reasons: Vec::new() };
         let text = summary(&report);
         assert!(text.contains("up 100 packets, 2 lost (2.0 %), 0 dropped") && text.contains("seed 7; "), "{text}");
-        assert!(text.ends_with("; valid\n"), "{text}");
+        assert!(text.ends_with("; valid"), "{text}");
         (report.valid, report.reasons) = (false, vec!["the emulator was late".into()]);
-        assert!(summary(&report).ends_with("; INVALID: the emulator was late\n"));
+        assert!(summary(&report).ends_with("; INVALID: the emulator was late"));
     }
 }

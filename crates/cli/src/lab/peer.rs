@@ -9,6 +9,7 @@ use qfabric_netlab::{Lab, LabEnd};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::exit::Failure;
+use crate::output;
 
 /// Longest wait for the peer's first socket.
 const START: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ impl Peer {
     /// Asks the peer to end. What is left of it ends with the lab.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         if let Some(status) = self.child.try_wait()?.filter(|status| !status.success()) {
-            eprintln!("qfabric: the peer ended before the program: {status}");
+            output::note(format_args!("qfabric: the peer ended before the program: {status}"));
             return Ok(());
         }
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {

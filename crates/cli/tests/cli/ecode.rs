@@ -48,6 +48,8 @@ fn a_valid_program_is_measured_and_an_error_is_shown_with_its_line() {
     let folder = folder(&[("sum.ec", SUM), ("bad.ec", "struct input { int a; };\nreturn input.b;\n")]);
     run(&folder, &["ecode", "check", "sum.ec"]).expect(0, &["sum.ec: good", "8 bytes that persist", "calls"]);
     run(&folder, &["ecode", "check", "sum.ec", "--asm"]).expect(0, &["exit", "r0 = *(u64 *)(r8"]);
+    let code = run(&folder, &["ecode", "check", "sum.ec", "--asm", "--json"]).json()["asm"].clone();
+    assert!(code.as_str().unwrap().contains("exit"), "{code}");
     let summary = run(&folder, &["ecode", "check", "sum.ec", "--json"]).json();
     assert!(summary["instructions"].as_u64().unwrap() > 3 && summary["attributes"] == json!(["calls"]), "{summary}");
     let turns = "long n = 0; for (int i = 0; i < 3000; i++) n += i * i; return n;";
@@ -77,6 +79,9 @@ fn a_suspicious_text_is_accepted_with_warnings() {
 fn ten_megabytes_of_text_are_refused_because_of_their_length() {
     let folder = folder(&[("long.ec", &"x += 1;\n".repeat(1_300_000))]);
     run(&folder, &["ecode", "check", "long.ec"]).expect(2, &["long.ec", "bytes"]);
+    let events = ["ecode", "run", "--code", "return 1;", "--input", "long.json"];
+    std::fs::write(folder.path().join("long.json"), " ".repeat(17 << 20)).unwrap();
+    run(&folder, &events).expect(2, &["long.json", "longer than 16 MiB"]);
 }
 
 #[test]
@@ -103,6 +108,8 @@ fn fmt_formats_texts_and_checks_the_format() {
     run(&folder, &["ecode", "fmt", "f.ec", "--write"]).expect(0, &[]);
     run(&folder, &["ecode", "fmt", "f.ec", "--check"]).expect(0, &[]);
     run(&folder, &["ecode", "fmt", "f.ec"]).expect(0, &["if (input.a > 1)", "// large"]);
+    run(&folder, &["ecode", "fmt", "-", "--write"]).expect(2, &["--write", "standard input"]);
+    assert!(!folder.path().join("-").exists());
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod player;
 mod policies;
 mod policies_energy;
 mod policies_together;
+mod service;
 mod sim_control;
 mod sim_dwcs;
 mod sim_energy;

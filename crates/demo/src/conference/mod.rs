@@ -79,6 +79,10 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceR
     };
     for scene in scenes {
         let played = play(options, scene, timeline, count, progress);
+        if played.is_err() && options.stop.check().is_err() {
+            // Ctrl-C: the report has the runs before it.
+            break;
+        }
         let series = played
             .inspect_err(|_| progress.note(&format!("the runs before the one that failed:\n{}", report.text())))?;
         report.add(scene, series, options)?;
@@ -164,7 +168,12 @@ impl ConferenceReport {
                 row.quality_changes.to_string(),
             ]);
         }
-        format!("Conference: {}\n{}\n{table}\n", self.circumstances, self.timeline)
+        let (played, planned) = (self.rows.len(), self.planned);
+        let missing = match played < planned {
+            true => format!("incomplete: {played} of {planned} runs\n"),
+            false => String::new(),
+        };
+        format!("Conference: {}\n{}\n{table}\n{missing}", self.circumstances, self.timeline)
     }
 
     /// The rows as JSON.
@@ -200,6 +209,7 @@ mod tests {
         let mut report = ConferenceReport { rows, series, planned: 2, timeline, circumstances: String::new() };
         for (at, scene) in scenes.into_iter().take(2).enumerate() {
             report.add(scene, Series { shown: vec![20; 42], ..Series::default() }, &options).unwrap();
+            assert_eq!(report.text().contains("incomplete: 1 of 2 runs"), at == 0);
             let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
             assert_eq!(
                 (written["rows"].as_array().unwrap().len(), &written["is_complete"]),
