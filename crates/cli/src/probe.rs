@@ -50,6 +50,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Outcome {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.command).replace(',', "_"));
     let place = Place::of(&name)?;
+    if let Some(period) = args.rhythm.period() {
+        Contract::new("probe", period).check().map_err(Failure::usage)?;
+    }
     let program = Waiting::start(&args.command)?;
     let mut observer = observe::open();
     observer.attach(program.pid()).map_err(|error| Failure::fault(format!("cannot observe the program: {error}")))?;

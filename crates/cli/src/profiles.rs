@@ -49,13 +49,25 @@ fn refused(error: ClientError) -> Failure {
     Failure::usage(error)
 }
 
-/// Writes `profile` to `file`, and creates the folder if it is missing.
+/// Writes `profile` to `file`, and creates the folder if it is missing. A file is replaced as a whole: if the disk is
+/// full, the former profile stays. A device, a pipe or a link is written to.
 pub(crate) fn store(file: &Path, profile: &impl Serialize) -> Result<(), Failure> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)
             .map_err(|error| Failure::fault(format!("cannot create the folder {}: {error}", folder.display())))?;
     }
-    output::write_json(file, profile)
+    if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
+        return output::write_json(file, profile);
+    }
+    let aside = file.with_extension(format!("{}.new", std::process::id()));
+    let written = output::write_json(&aside, profile).and_then(|()| {
+        fs::rename(&aside, file).map_err(|error| Failure::fault(format!("cannot write {}: {error}", file.display())))
+    });
+    if written.is_err() {
+        // It may not exist; then there is nothing to remove.
+        let _ = fs::remove_file(&aside);
+    }
+    written
 }
 
 pub(crate) fn load(name: &str) -> Result<Profile, Failure> {
@@ -92,6 +104,23 @@ mod tests {
         let profile = Profile { costs: vec![Nanos::from_millis(3)], hints: vec![2.0] };
         store(&name, &profile).unwrap();
         assert_eq!(load(name.to_str().unwrap()).unwrap(), profile);
+    }
+
+    #[test]
+    fn a_profile_replaces_the_former_one_as_a_whole_and_no_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, other, link) = (folder.path().join("p.json"), folder.path().join("q"), folder.path().join("link"));
+        let profile = |ms| Profile { costs: vec![Nanos::from_millis(ms)], hints: vec![] };
+        store(&name, &profile(3)).unwrap();
+        // A second name of the file shows whether the file itself was overwritten.
+        fs::hard_link(&name, &other).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        store(&name, &profile(4)).unwrap();
+        store(&link, &profile(4)).unwrap();
+        let stored = |file: &Path| read::<Profile>(file, "").unwrap();
+        assert_eq!((stored(&name), stored(&other)), (profile(4), profile(3)));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "a temporary file remains");
     }
 
     #[test]

@@ -133,11 +133,11 @@ impl Report {
         match restored {
             Ok(mut restored) => {
                 for failure in std::mem::take(&mut restored.failed) {
-                    eprintln!("qfabric: {}: not restored: {failure}", path.display());
+                    output::note(format_args!("qfabric: {}: not restored: {failure}", path.display()));
                 }
                 self.add(path, Ok(restored));
             }
-            Err(error) => eprintln!("qfabric: {error}"),
+            Err(error) => output::note(format_args!("qfabric: {error}")),
         }
     }
 

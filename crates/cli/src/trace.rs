@@ -101,7 +101,7 @@ fn sources(args: &Args) -> Result<Vec<Source>, Failure> {
 fn record(sources: &mut [Source], file: &mut Target, length: Option<Duration>) -> Result<(), Failure> {
     let (stop, began) = (interrupted()?, std::time::Instant::now());
     if length.is_none() {
-        eprintln!("qfabric: recording; Ctrl-C ends the trace");
+        output::note("qfabric: recording; Ctrl-C ends the trace");
     }
     let is_over =
         |stop: &AtomicBool| stop.load(Ordering::Relaxed) || length.is_some_and(|length| began.elapsed() >= length);
@@ -279,7 +279,7 @@ impl Target {
             Target::File(file, path) => file.write_all(bytes).map_err(|error| {
                 Failure::fault(format!("cannot write {}: {error}; the trace ends here", path.display()))
             }),
-            Target::Stdout(out) => Ok(out.write_all(bytes)?),
+            Target::Stdout(out) => Ok(out.write_all(bytes).and_then(|()| out.flush())?),
         }
     }
 }

@@ -323,13 +323,21 @@ fn follow(encoder: &mut Child, i: usize, frames: std::sync::mpsc::Sender<(usize,
     });
 }
 
-/// Writes a file under a temporary name and renames it, so that the file is either complete or absent.
+/// Writes a file under a temporary name and renames it, so that the file is either complete or absent. A device, a pipe
+/// or a link, such as `/dev/stdout`, is written to: as root, the rename would replace it for all programs.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+    let failed = || format!("cannot write {}", path.display());
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return std::fs::write(path, content).with_context(failed);
+    }
     let unfinished = path.with_extension(format!("part{}", std::process::id()));
     let written = std::fs::File::create(&unfinished).and_then(|mut file| file.write_all(content));
-    written
-        .and_then(|()| std::fs::rename(&unfinished, path))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let written = written.and_then(|()| std::fs::rename(&unfinished, path));
+    if written.is_err() {
+        // It may not exist; then there is nothing to remove.
+        std::fs::remove_file(&unfinished).ok();
+    }
+    written.with_context(failed)
 }
 
 /// FNV-1a, 64 bits: gives the same value on every machine and with every compiler.
@@ -344,6 +352,20 @@ mod tests {
 
     fn tiny(folder: &Path) -> ClipJob {
         ClipJob::new(folder, &CLOSED, vec![(Scene::Pan, 5), (Scene::Over, 5)], Size(1))
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_a_link_to_a_device_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("rows.json"), folder.path().join("link"));
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        for content in ["old", "new"] {
+            write_whole(&file, content.as_bytes()).unwrap();
+            write_whole(&link, content.as_bytes()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file remains");
     }
 
     #[test]

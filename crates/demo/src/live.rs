@@ -93,11 +93,11 @@ impl Stage<'_> {
         let phases: Vec<Nanos> = (0..players.len()).map(|i| run.phase(i, settings.period)).collect();
         let end = start + settings.period.saturating_mul(run.jobs as u64);
         let stopped = end + phases.iter().copied().max().unwrap_or(Nanos::ZERO) + GRACE;
+        let counted = start + settings.period.saturating_mul(warm_up(run.jobs) as u64);
+        let mut holding = self.holding(run, &players, counted, end)?;
         if run.hogs {
             self.hogs.resume();
         }
-        let counted = start + settings.period.saturating_mul(warm_up(run.jobs) as u64);
-        let mut holding = self.holding(run, &players, counted, end)?;
         let played = self.play(&mut players, (start, &phases), stopped, &mut holding, progress);
         self.hogs.pause();
         let delay_ns = played?;

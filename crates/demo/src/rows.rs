@@ -199,7 +199,7 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         miss_ratio_median: median(ratios),
         skipped,
         rounds: counted.len() as u64,
-        disturbed_rounds: rounds.iter().filter(|round| round.around.disturbance().is_some()).count() as u64,
+        disturbed_rounds: (rounds.len() - counted.len()) as u64,
         disturbed: counted.iter().all(|round| round.around.disturbance().is_some()),
         steal: mean(&counted.iter().map(|run| run.around.mean_steal()).collect::<Vec<_>>()),
         bandwidth_at_begin: at_begin,
@@ -379,7 +379,7 @@ pub(crate) mod tests {
         assert_eq!((both.jobs, both.misses, both.rounds, both.disturbed_rounds), (2, 0, 1, 1));
         assert!(!both.disturbed && both.steal == 0.0);
         let alone = row(&[&stolen]);
-        assert_eq!((alone.jobs, alone.misses, alone.disturbed), (2, 2, true));
+        assert_eq!((alone.jobs, alone.misses, alone.disturbed, alone.disturbed_rounds), (2, 2, true, 0));
     }
 
     #[test]

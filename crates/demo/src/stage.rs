@@ -4,6 +4,8 @@ mod cells;
 mod load;
 mod rounds;
 
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,13 +42,20 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 /// Largest number of repetitions of a round that was disturbed or failed.
 const REPEATS: usize = 2;
 
+/// Names of the private folder that are tried.
+const MOST_FOLDERS: u32 = 1_000;
+
 /// Passes over each clip in a trial execution. The median cost of each frame counts.
 const PASSES: usize = 3;
 
 /// Runs the demo. On Ctrl-C it undoes all its changes to the host and returns an incomplete report of the rounds
-/// measured so far.
+/// measured so far. If a file cannot be written, the report is printed as a note.
 pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     let _signals = raise_on_signals(&options.stop)?;
+    if let Some(out) = &options.out {
+        // Now, not after minutes of measurement.
+        std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+    }
     let player = children::find_player()?;
     let cache = options.cache.clone().map_or_else(clips::cache_folder, Ok)?.join("clips");
     progress.note(&format!("order of the rounds: --seed {}", options.seed));
@@ -55,13 +64,16 @@ pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
         true => grid(&options, &player, &cache, progress)?,
         false => scenarios(&options, &player, &cache, progress)?,
     };
-    if let Some(out) = &options.out {
-        report.write_to(out)?;
-    }
+    write(&options, &report).inspect_err(|_| progress.note(&report.text()))?;
+    Ok(report)
+}
+
+/// Writes the files of the report. The rows come first, because they are worth more than a plot that cannot be drawn.
+fn write(options: &Options, report: &Report) -> Result<()> {
     if let Some(path) = &options.json {
         clips::write_whole(path, report.summary_json()?.as_bytes())?;
     }
-    Ok(report)
+    options.out.as_ref().map_or(Ok(()), |out| report.write_to(out))
 }
 
 /// Corrects the kernel's sums if the kernel lends reserved bandwidth. An earlier service may have left them wrong,
@@ -273,10 +285,18 @@ fn disturbance(played: &Result<RunRecord>) -> Option<String> {
 pub(crate) struct Folder(pub(crate) std::path::PathBuf);
 
 impl Folder {
+    /// Makes a new folder. One that exists may belong to another user, whose links would lead the files of root
+    /// elsewhere.
     pub(crate) fn make() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("qfabric-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Folder(path))
+        let mut number = 0;
+        loop {
+            let path = std::env::temp_dir().join(format!("qfabric-demo-{}-{number}", std::process::id()));
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Folder(path)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < MOST_FOLDERS => number += 1,
+                Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
+            }
+        }
     }
 }
 
@@ -323,6 +343,14 @@ mod tests {
         assert!(path.is_dir());
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_folder_that_exists_is_never_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let (first, second) = (Folder::make().unwrap(), Folder::make().unwrap());
+        assert_ne!(first.0, second.0);
+        assert_eq!(std::fs::metadata(&second.0).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::children::{self, ChildGuard, Stop};
+use crate::stage::Folder;
 
 /// 25 frames a second.
 pub const PERIOD_NS: f64 = 40e6;
@@ -104,15 +105,11 @@ fn wait_for_all(trials: &mut [ChildGuard], stop: &Stop) -> Result<()> {
 /// Mean share of one CPU that decoding each clip takes at 25 frames a second, with as many decoders as near
 /// capacity. Decoders share caches, memory and often cores, so a clip decoded alone would look too cheap.
 pub fn shares_under_load(player: &Path, clips: &[PathBuf], stop: &Stop) -> Result<Vec<f64>> {
-    let folder = std::env::temp_dir();
+    let folder = Folder::make()?;
     let players = PLAYERS_PER_CPU * std::thread::available_parallelism().map_or(1, usize::from);
     let copies: Vec<PathBuf> = (0..players.max(clips.len())).map(|i| clips[i % clips.len()].clone()).collect();
-    let output = |i: usize| folder.join(format!("qfabric-trial-{}-{i}.txt", std::process::id()));
-    let outputs: Vec<PathBuf> = (0..copies.len()).map(output).collect();
+    let outputs: Vec<PathBuf> = (0..copies.len()).map(|i| folder.0.join(format!("trial{i}.txt"))).collect();
     let tries: Result<Vec<Vec<Trace>>> = (0..TRIES).map(|_| run(player, &copies, &outputs, stop)).collect();
-    for path in &outputs {
-        std::fs::remove_file(path).ok(); // a missing file needs no removal
-    }
     let tries = tries?;
     let least = |i: usize| tries.iter().map(|traces| traces[i].mean_share()).fold(f64::INFINITY, f64::min);
     Ok((0..clips.len()).map(least).collect())

@@ -15,6 +15,9 @@ use crate::stats::{self, Count, Interval};
 
 /// Fewest jobs of each side for a verdict about misses.
 pub const ENOUGH_JOBS: u64 = 600;
+/// Fewest rounds for a verdict about a median. The whole range of `n` rounds encloses the true median with a probability
+/// of 1 − 2^(1−n): 50 % for two rounds, 94 % for five.
+pub const ENOUGH_ROUNDS: usize = 5;
 // One player under hogs.
 const MISSES: Claim = Claim::percent("misses at most 1 % of its jobs", 0.01);
 const OVERHEAD: Claim = Claim::ratio(Conditions::Plain, "reserves at most 1.15x its mean demand", 1.15);
@@ -150,7 +153,7 @@ impl Verdict {
         let high = self.high.map_or("unbounded".into(), show);
         let measured = match (self.value, self.low) {
             (Some(value), Some(low)) => format!("{} [{}, {high}], {} jobs", show(value), show(low), self.samples),
-            (Some(value), None) => format!("{} (one round)", show(value)),
+            (Some(value), None) => format!("{} (too few rounds for an interval)", show(value)),
             _ => "not measured".into(),
         };
         let verdict = self.reason.as_ref().map_or(String::new(), |reason| format!("; no verdict: {reason}"));
@@ -161,7 +164,7 @@ impl Verdict {
 /// The measurement for a claim.
 pub struct Measured {
     pub value: f64,
-    /// The 95 % interval; `None` for a single round.
+    /// The 95 % interval; `None` for too few rounds.
     pub interval: Option<Interval>,
     /// Number of jobs of the side with fewer jobs.
     pub samples: u64,
@@ -205,7 +208,7 @@ fn rule(measured: &Measured, bound: f64) -> (State, Option<String>) {
         Some(interval) if interval.high <= bound => (State::Held, None),
         Some(interval) if interval.low > bound => (State::Missed, None),
         Some(_) => none("the interval contains the bound; use a longer --seconds".into()),
-        None => none("the spread cannot be computed from one round; use a longer --seconds".into()),
+        None => none("the spread cannot be computed from so few rounds; use a longer --seconds".into()),
     }
 }
 
@@ -228,10 +231,15 @@ fn over_rounds(rounds: &[&RunRecord], value: impl Fn(&RunRecord) -> Option<f64>)
     let values: Option<Vec<f64>> = counted.iter().map(|round| value(round)).collect();
     Some(Measured {
         value: rows::median(values.clone()?),
-        interval: stats::median(&values?),
+        interval: interval_of_median(&values?),
         samples: counted.iter().map(|round| rows::count(round).jobs).sum(),
         disturbed: disturbance(&counted),
     })
+}
+
+/// The 95 % interval of the median of the rounds, if there are enough.
+fn interval_of_median(rounds: &[f64]) -> Option<Interval> {
+    stats::median(rounds).filter(|_| rounds.len() >= ENOUGH_ROUNDS)
 }
 
 /// Our round and the rival's round of the same cycle.
@@ -270,7 +278,7 @@ fn bandwidth_of_rival(pairs: &[Pair]) -> Option<Measured> {
     let jobs = |side: fn(&Pair) -> Count| pairs.iter().map(side).map(|count| count.jobs).sum::<u64>();
     Some(Measured {
         value: rows::median(ratios.clone()),
-        interval: stats::median(&ratios),
+        interval: interval_of_median(&ratios),
         samples: jobs(|pair| rows::count(pair.0)).min(jobs(|pair| rows::count(pair.1))),
         disturbed: pairs.iter().find_map(|&pair| disturbance_of_pair(pair)),
     })
@@ -342,7 +350,7 @@ mod tests {
             let ours = round("shift", policy::headline().label(), cycle, ours, 400, 2.5);
             [ours, round("shift", grub.clone(), cycle, rival, 400, 3.0)]
         };
-        (0..4).flat_map(both).collect()
+        (0..6).flat_map(both).collect()
     }
 
     fn states(rounds: &[RunRecord]) -> Vec<State> {
@@ -391,7 +399,7 @@ mod tests {
         rounds[0].around.speed = Some(1.1);
         assert!(rounds[0].around.disturbance().is_none());
         let verdict = &verdicts(&rounds)[0];
-        assert_eq!((verdict.state, verdict.samples), (State::Held, 1_200), "three of four pairs");
+        assert_eq!((verdict.state, verdict.samples), (State::Held, 2_000), "five of six pairs");
         let slow = |round: &&mut RunRecord| !round.policy.starts_with("static");
         rounds.iter_mut().filter(slow).for_each(|round| round.around.speed = Some(1.1));
         for verdict in verdicts(&rounds) {
@@ -426,7 +434,16 @@ mod tests {
         let mut rounds = shift(5, 40);
         rounds[0].players[0].reserved = None;
         let verdict = &verdicts(&rounds)[1];
-        assert_eq!((verdict.state, verdict.samples), (State::Held, 1_200), "three of four pairs");
+        assert_eq!((verdict.state, verdict.samples), (State::Held, 2_000), "five of six pairs");
+    }
+
+    #[test]
+    fn a_median_of_few_rounds_has_no_verdict_however_many_jobs_they_have() {
+        let mut rounds = shift(5, 40);
+        rounds.retain(|round| round.cycle < 4);
+        let verdict = &verdicts(&rounds)[1];
+        assert_eq!((verdict.state, verdict.samples, verdict.low), (State::Disturbed, 1_600, None));
+        assert!(verdict.sentence().contains("from so few rounds"), "{}", verdict.sentence());
     }
 
     #[test]

@@ -162,7 +162,7 @@ fn options(args: Args, stop: &Arc<AtomicBool>) -> Result<Options, Failure> {
         clip: args.clip,
         player: (program, ["metp", "bench-player"].map(str::to_owned).to_vec()),
         stop: stop.clone(),
-        progress: Box::new(|line| eprintln!("{line}")),
+        progress: Box::new(|line| output::note(format_args!("{line}"))),
     })
 }
 

@@ -62,7 +62,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         mtu: args.identity.mtu,
         ..Options::default()
     };
-    let mut sink = sink(args)?;
     let server = ServerConnection::register(
         args.identity.service.clone(),
         address(&args.listen)?,
@@ -70,9 +69,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         options,
     );
     let server = server.map_err(|error| failure(&error))?;
-    eprintln!("the service {} listens on {}", args.identity.service, server.address());
+    // Not before: a command that is refused does not empty an earlier recording.
+    let mut sink = sink(args)?;
+    output::note(format_args!("the service {} listens on {}", args.identity.service, server.address()));
     let Some(connection) = accept(&server, &stop)? else { return Ok(Done(0)) };
-    eprintln!("from {}", connection.peer());
+    output::note(format_args!("from {}", connection.peer()));
     let begun = Instant::now();
     let written = copy(&connection, sink.as_mut(), args.incomplete, &stop);
     if !matches!(written, Ok(Copied::Ended(_))) {
@@ -180,11 +181,11 @@ fn print(args: &Args, connection: &Connection, end: Option<&End>, time: Duration
     match (args.json, args.out.is_some()) {
         (true, true) => output::print_json(&report),
         (true, false) => {
-            eprintln!("{report}");
+            output::note(report);
             Ok(())
         }
         (false, _) => {
-            eprintln!("{}", report::line(&report, &keys));
+            output::note(report::line(&report, &keys));
             Ok(())
         }
     }

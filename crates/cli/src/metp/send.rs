@@ -21,13 +21,14 @@ use super::{failure, report};
 use crate::connect::Daemon;
 use crate::contracts::read_stream;
 use crate::exit::{Done, Failure, Outcome};
-use crate::interrupt::interrupted;
+use crate::interrupt::interrupted_or_hung_up;
 use crate::net::delay_profile;
 use crate::output;
 
 /// How long one frame waits for room before Ctrl-C is looked at.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
-/// How long the end waits for the last acknowledgments in partially reliable mode, beyond the last deadline.
+/// How long the end waits for the last acknowledgments in partially reliable mode, beyond the last deadline. Frames
+/// without a deadline may take any time.
 const LAST_ACKNOWLEDGMENTS: Duration = Duration::from_secs(5);
 
 /// Sends the frames of a video file to a receiver, each with its deadline.
@@ -123,7 +124,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         Some(ModeName::Partial) => terms.mode = Mode::PartiallyReliable,
         None => {}
     }
-    let stop = interrupted()?;
+    // The video of a container is in a temporary file, which is removed at the end.
+    let stop = interrupted_or_hung_up()?;
     let tls = args.identity.tls()?;
     let mut frames = Frames::open(&args.file, terms.largest.get())?;
     let joint = args.joint.then(|| Joint::begin(&stream, &args.daemon)).transpose()?;
@@ -134,7 +136,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => source(args, &connection, &terms)?,
     };
     if let Some(joint) = &joint {
-        eprintln!("{}", joint.text());
+        output::note(joint.text());
     }
     say(&source, &connection, &terms, args);
     renew_profile(args, &connection, &terms, &source)?;
@@ -144,7 +146,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     print(args, &connection, end.as_ref().ok(), begun.elapsed())?;
     match end? {
         End::Finished => Ok(Done(0)),
-        End::Closed => Err(Failure::fault("interrupted before all frames were sent")),
+        End::Closed if stop.load(Ordering::Relaxed) => Err(Failure::fault("interrupted before all frames were sent")),
+        End::Closed => {
+            Err(Failure::fault("the receiver did not acknowledge the last frames in time; some may be lost"))
+        }
         other => Err(failure(&Error::Ended(other))),
     }
 }
@@ -192,14 +197,14 @@ fn source(args: &Args, connection: &ClientConnection, terms: &Terms) -> Result<S
 fn say(source: &Source, connection: &ClientConnection, terms: &Terms, args: &Args) {
     let peer = connection.peer();
     match source {
-        Source::Reservation(rate) => eprintln!("to {peer}: {rate} are reserved"),
-        Source::Laboratory(rate) => eprintln!(
+        Source::Reservation(rate) => output::note(format_args!("to {peer}: {rate} are reserved")),
+        Source::Laboratory(rate) => output::note(format_args!(
             "to {peer}: WARNING: sending at {rate} that nobody reserved, without congestion control; for laboratories only"
-        ),
-        Source::Nothing(why) => eprintln!(
+        )),
+        Source::Nothing(why) => output::note(format_args!(
             "to {peer}: nothing is reserved ({why}); {:?} decides the rate, at most {}",
             args.congestion, terms.rate
-        ),
+        )),
     }
 }
 
@@ -207,7 +212,7 @@ fn say(source: &Source, connection: &ClientConnection, terms: &Terms, args: &Arg
 fn renew_profile(args: &Args, connection: &ClientConnection, terms: &Terms, source: &Source) -> Result<(), Failure> {
     let (Source::Reservation(_), Some(interface)) = (source, &terms.interface) else {
         if args.measured.is_some() {
-            eprintln!("no profile is renewed, because nothing is reserved");
+            output::note("no profile is renewed, because nothing is reserved");
         }
         return Ok(());
     };
@@ -218,7 +223,7 @@ fn renew_profile(args: &Args, connection: &ClientConnection, terms: &Terms, sour
     }
     let file = file?;
     connection.record_delays(&file, &terms.sizes).map_err(|error| failure(&error))?;
-    eprintln!("renewing {}", file.display());
+    output::note(format_args!("renewing {}", file.display()));
     Ok(())
 }
 
@@ -270,9 +275,9 @@ fn warn_of_revocation(connection: &ClientConnection) {
     while let Ok(event) = connection.event(Duration::ZERO) {
         match event {
             Event::Revoked(why) => {
-                eprintln!("the granted rate is revoked: {why}; congestion control decides from now on");
+                output::note(format_args!("the granted rate is revoked: {why}; congestion control decides from now on"))
             }
-            Event::CarrierLost { why, .. } => eprintln!("a carrier is lost: {why}"),
+            Event::CarrierLost { why, .. } => output::note(format_args!("a carrier is lost: {why}")),
             _ => {}
         }
     }
@@ -286,8 +291,8 @@ fn finish(connection: &ClientConnection, terms: &Terms, stop: &AtomicBool) -> Re
         return connection.wait_for_end(LAST_ACKNOWLEDGMENTS).map_err(ended);
     }
     connection.finish().map_err(ended)?;
-    let patience = terms.deadline.map(duration).unwrap_or_default() + LAST_ACKNOWLEDGMENTS;
-    let until = (terms.mode == Mode::PartiallyReliable).then(|| Instant::now() + patience);
+    let deadline = terms.deadline.filter(|_| terms.mode == Mode::PartiallyReliable);
+    let until = deadline.map(|deadline| Instant::now() + duration(deadline) + LAST_ACKNOWLEDGMENTS);
     loop {
         match connection.wait_for_end(SIGNAL_CHECK) {
             Ok(end) => return Ok(end),
@@ -305,7 +310,7 @@ fn print(args: &Args, connection: &ClientConnection, end: Option<&End>, time: Du
     warn_of_revocation(connection);
     let statistics = connection.statistics();
     if let Some(why) = &statistics.renewal_failure {
-        eprintln!("the profile of delays is not renewed any more: {why}");
+        output::note(format_args!("the profile of delays is not renewed any more: {why}"));
     }
     let report = report::sent(&statistics, end, time);
     if args.json {

@@ -197,7 +197,8 @@ pub(super) fn admitted(interface: &str, mechanism: NetMechanism, asked: &StreamC
         }
         NetMechanism::Htb => format!("at a rate of {}; {link:.1} % of the link\n", rate(spec)),
     };
-    let beyond = [("--window", asked.window.is_some()), ("--phase", asked.phase.is_some())];
+    let beyond =
+        [("--window", asked.window.is_some()), ("--phase", asked.phase.is_some()), ("--start", asked.start.is_some())];
     for (option, _) in beyond.iter().filter(|(_, asked)| *asked && mechanism == NetMechanism::Htb) {
         text += &format!("  {option} is not in force: HTB classes keep rates only; --dwcs needs Linux 6.16 or newer\n");
     }
@@ -288,9 +289,11 @@ mod tests {
         for promise in ["missed", "violations", "--htb", "CPU", "1/10"] {
             assert!(!text.contains(promise), "{promise} is in\n{text}");
         }
-        let asked = StreamChange { window: Window::new(1, 10).ok(), ..StreamChange::default() };
+        let start = Some(qfabric_types::Instant::new(1));
+        let asked = StreamChange { window: Window::new(1, 10).ok(), start, ..StreamChange::default() };
         let begun = admitted("eth0", NetMechanism::Htb, &asked, &htb.streams[0]);
-        assert!(begun.contains("--window is not in force") && !begun.contains("late for the wire"), "{begun}");
+        let said = ["--window is not in force", "--start is not in force"].iter().all(|part| begun.contains(part));
+        assert!(said && !begun.contains("late for the wire"), "{begun}");
         let kept = admitted("eth0", NetMechanism::Dwcs, &asked, &htb.streams[0]);
         assert!(kept.contains("window 1/10, at most 40 ms late"), "{kept}");
     }

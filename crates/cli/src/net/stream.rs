@@ -245,7 +245,11 @@ fn add(args: AddArgs) -> Outcome {
     let mut info = begun.map_err(connect::failure)?;
     if change.follow.is_some() {
         let follow = StreamChange { follow: change.follow, ..StreamChange::default() };
-        info = client.change_stream(&interface, info.id, &follow).map_err(connect::failure)?;
+        info = client.change_stream(&interface, info.id, &follow).map_err(|refused| {
+            // A refused command changes nothing. If the stream cannot be ended, it has ended or the daemon has.
+            let _ = client.end_stream(&interface, info.id);
+            connect::failure(refused)
+        })?;
     }
     if args.json {
         output::print_json(&info)?

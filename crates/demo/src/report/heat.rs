@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::grid::{Cell, LOADS, Outcome, PLAYERS, Pattern};
+use crate::grid::{Cell, Comparison, LOADS, Outcome, PLAYERS, Pattern};
 use crate::verdict::Verdict;
 
 const CELL: (usize, usize) = (92, 58);
@@ -15,8 +15,11 @@ const TOP: usize = 46;
 /// A ratio of this value, or of its inverse, has the full colour.
 const FULL: f64 = 8.0;
 
-/// The heat map of one ratio.
-pub(super) fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Option<f64>) -> String {
+/// The comparison that a heat map shows in a cell, and the verdict on it, if there is one for each cell.
+pub(super) type Shown = fn(&Outcome) -> Option<(&Comparison, Option<&Verdict>)>;
+
+/// The heat map of one comparison.
+pub(super) fn svg(title: &str, outcomes: &[Outcome], shown: Shown) -> String {
     let (width, height) = (LEFT + CELL.0 * LOADS.len() + 12, TOP + CELL.1 * PLAYERS.len() + 44);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
@@ -34,14 +37,15 @@ pub(super) fn svg(title: &str, outcomes: &[Outcome], ratio: fn(&Outcome) -> Opti
     text(&mut svg, (LEFT + CELL.0 * LOADS.len() / 2, height - 6), 12, "middle", "demand [% of the room]");
     text(&mut svg, (8, TOP - 8), 12, "start", "players");
     for outcome in outcomes {
-        if let Some(ratio) = ratio(outcome) {
-            draw(&mut svg, outcome, ratio);
+        if let Some((comparison, verdict)) = shown(outcome) {
+            draw(&mut svg, outcome, comparison, verdict);
         }
     }
     svg + "</svg>"
 }
 
-fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
+fn draw(svg: &mut String, outcome: &Outcome, comparison: &Comparison, verdict: Option<&Verdict>) {
+    let ratio = comparison.ratio;
     let place = |Cell { players, load, .. }: Cell| {
         let column = LOADS.iter().position(|&l| l == load)?;
         Some((LEFT + CELL.0 * column, TOP + CELL.1 * PLAYERS.iter().position(|&p| p == players)?))
@@ -50,7 +54,7 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
     let colour = if ratio <= 1.0 { "#059669" } else { "#DC2626" };
     let strength = (ratio.ln().abs() / FULL.ln()).min(1.0) * 0.75;
     let (w, h) = (CELL.0 - 3, CELL.1 - 3);
-    let dashed = if outcome.plain.disturbance.is_some() { " stroke-dasharray=\"4 3\"" } else { "" };
+    let dashed = if comparison.disturbance.is_some() { " stroke-dasharray=\"4 3\"" } else { "" };
     put(
         svg,
         format_args!(
@@ -59,14 +63,15 @@ fn draw(svg: &mut String, outcome: &Outcome, ratio: f64) {
         ),
     );
     text(svg, (x + w / 2, y + 19), 14, "middle", &format!("{ratio:.2}x"));
-    text(svg, (x + w / 2, y + 34), 10, "middle", &verdict(&outcome.verdict));
+    text(svg, (x + w / 2, y + 34), 10, "middle", &interval(comparison, verdict));
     text(svg, (x + w / 2, y + 48), 10, "middle", &kind(outcome));
 }
 
-/// The mark and the interval of a cell.
-fn verdict(verdict: &Verdict) -> String {
-    let number = |x: Option<f64>| x.map_or("∞".into(), |x| format!("{x:.2}"));
-    format!("{} [{}, {}]", verdict.mark(), number(verdict.low.or(Some(0.0))), number(verdict.high))
+/// The mark of the verdict, and the interval of the comparison.
+fn interval(Comparison { low, high, .. }: &Comparison, verdict: Option<&Verdict>) -> String {
+    let mark = verdict.map_or(String::new(), |verdict| format!("{} ", verdict.mark()));
+    let high = high.map_or("∞".into(), |high| format!("{high:.2}"));
+    format!("{mark}[{low:.2}, {high}]")
 }
 
 /// The pattern and the hogs; instead the reached load if it is clearly lower than the load of the column.
@@ -95,4 +100,45 @@ fn text(svg: &mut String, (x, y): (usize, usize), size: u32, anchor: &str, text:
 
 fn put(svg: &mut String, text: std::fmt::Arguments) {
     svg.write_fmt(text).expect("writing to a String cannot fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Phases;
+    use crate::verdict::State;
+
+    fn comparison(ratio: f64) -> Comparison {
+        Comparison { ratio, low: ratio / 2.0, high: Some(ratio * 2.0), samples: 600, disturbance: None }
+    }
+
+    #[test]
+    fn a_map_shows_the_interval_of_its_own_comparison() {
+        let (players, load, pattern) = (PLAYERS[0], LOADS[0], Pattern::Closed);
+        let outcome = Outcome {
+            cell: Cell { players, load, pattern, shifts: false, hogs: true, phases: Phases::Together },
+            reached_load: load,
+            rival: 0.2,
+            ours: 0.6,
+            plain: comparison(3.0),
+            verdict: Verdict {
+                claim: String::new(),
+                state: State::Missed,
+                samples: 600,
+                value: Some(3.0),
+                low: Some(1.5),
+                high: Some(6.0),
+                bound: 1.0,
+                percent: false,
+                reason: None,
+            },
+            skipping: None,
+            both_skip: Some(comparison(0.4)),
+        };
+        let outcomes = [outcome];
+        let plain = svg("plain", &outcomes, |outcome| Some((&outcome.plain, Some(&outcome.verdict))));
+        assert!(plain.contains("3.00x") && plain.contains("✘ [1.50, 6.00]"), "{plain}");
+        let both = svg("both", &outcomes, |outcome| Some((outcome.both_skip.as_ref()?, None)));
+        assert!(both.contains("0.40x") && both.contains(">[0.20, 0.80]<"), "{both}");
+    }
 }

@@ -247,7 +247,11 @@ impl Report {
         let rows: Vec<Row> = policies.iter().map(|rounds| rows::row(rounds)).collect();
         let complete = records.len() + missing.len() == agenda.rounds;
         let steal: Vec<f64> = records.iter().map(|round| round.around.mean_steal()).collect();
-        let grid = grid::outcomes(&agenda.cells, &records, &loads);
+        let mut grid = grid::outcomes(&agenda.cells, &records, &loads);
+        let interrupted = (!complete).then_some("the demo was interrupted");
+        if let Some(reason) = machine.lends_too_much.as_deref().or(interrupted) {
+            grid.iter_mut().for_each(|outcome| outcome.verdict.withdraw(reason));
+        }
         let (mut verdicts, comparisons) = match (complete, agenda.cells.is_empty()) {
             (false, _) => (Vec::new(), Vec::new()),
             (true, true) => (verdict::verdicts(&records), verdict::comparisons(&rows)),
@@ -317,8 +321,8 @@ impl Report {
         let title = "Misses of Q-Fabric divided by those of static GRUB";
         let skipping = "The same ratio if the players of both skip frames that are predicted to be late";
         vec![
-            ("grid", heat::svg(title, &self.grid, |outcome| Some(outcome.plain.ratio))),
-            ("grid-skipping", heat::svg(skipping, &self.grid, |outcome| Some(outcome.both_skip.as_ref()?.ratio))),
+            ("grid", heat::svg(title, &self.grid, |outcome| Some((&outcome.plain, Some(&outcome.verdict))))),
+            ("grid-skipping", heat::svg(skipping, &self.grid, |outcome| Some((outcome.both_skip.as_ref()?, None)))),
         ]
     }
 
@@ -571,6 +575,25 @@ mod tests {
         assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 7));
         assert!(report.grid[0].plain.ratio < 0.01 && report.html().unwrap().contains("0.00x"));
         assert!(report.text().contains("players"), "{}", report.text());
+    }
+
+    #[test]
+    fn no_cell_has_a_verdict_if_the_kernel_lends_bandwidth_or_the_demo_was_interrupted() {
+        let cell = grid::cells(1.0, false, 7, &[]).unwrap()[0];
+        let played = |policy: crate::policy::Policy, ms: u64| {
+            let mut round = run(&vec![ms; 600], 600, 2.5);
+            (round.scenario, round.policy) = (cell.name(), policy.label());
+            round
+        };
+        let state = |lends: Option<&str>, rounds: usize| {
+            let records = vec![played(crate::policy::equal_shares(true), 50), played(crate::policy::headline(), 30)];
+            let machine = Machine { lends_too_much: lends.map(str::to_owned), ..Machine::default() };
+            let measured = Measured { records, missing: Vec::new(), machine, clips: Vec::new(), loads: Vec::new() };
+            let report = Report::new(measured, &Agenda { rounds, ..Agenda::of_cells(vec![cell], false, 7) });
+            report.grid[0].verdict.state
+        };
+        assert_eq!(state(None, 2), verdict::State::Held);
+        assert_eq!([state(Some("GRUB lends 0.4 CPU"), 2), state(None, 5)], [verdict::State::Disturbed; 2]);
     }
 
     #[test]

@@ -87,20 +87,26 @@ impl Bench<'_> {
         let calibration = self.calibrated(trial, &run(policy::equal_shares(true)), grid::PILOT_JOBS, progress)?;
         measured.loads.push((cell.name(), calibration.clone()));
         let mut rounds: Vec<(&Policy, RunRecord)> = Vec::new();
+        let mut ended = Ok(());
         for policy in policies {
             match self.play_undisturbed(&run(policy.clone()), &calibration, progress) {
                 Ok(record) => rounds.push((policy, record)),
-                Err(error) if error.is::<Interrupted>() => return Err(error),
+                Err(error) if error.is::<Interrupted>() => {
+                    ended = Err(error);
+                    break;
+                }
                 Err(error) => measured.missing.push(format!("{}, {}: {error:#}", cell.name(), policy.label())),
             }
         }
-        let repeated = self.repeat_outliers(&mut rounds, |policy| run(policy.clone()), &calibration, progress);
+        let ended = ended
+            .and_then(|()| self.repeat_outliers(&mut rounds, |policy| run(policy.clone()), &calibration, progress));
+        // Also after Ctrl-C: the report has all rounds that were played.
         measured.records.extend(rounds.into_iter().map(|(_, record)| record));
-        repeated
+        ended
     }
 
     /// Plays a round again if its frame costs differ too much from those of the rounds that it is compared with.
-    /// Bounded by [`MOST_OUTLIERS`].
+    /// Bounded by [`MOST_OUTLIERS`]. If that fails, the round that was played before stays.
     fn repeat_outliers(
         &mut self,
         rounds: &mut [(&Policy, RunRecord)],
@@ -114,7 +120,11 @@ impl Bench<'_> {
             progress.note(&format!("playing {odd} again: {reason}"));
             self.repeats_left -= 1;
             let Some((policy, record)) = rounds.iter_mut().find(|(_, record)| record.policy == odd) else { break };
-            *record = self.play_undisturbed(&run(policy), calibration, progress)?;
+            match self.play_undisturbed(&run(policy), calibration, progress) {
+                Ok(again) => *record = again,
+                Err(error) if error.is::<Interrupted>() => return Err(error),
+                Err(error) => progress.note(&format!("the earlier round of {odd} stays: {error:#}")),
+            }
         }
         Ok(())
     }

@@ -145,12 +145,14 @@ impl Bench<'_> {
     /// come after all others, because a slow phase of a machine often lasts for several rounds.
     fn repeat_disturbed(&self, turns: &mut [PlannedRound], loads: &mut Loads, progress: &mut dyn Progress) {
         let mut left = turns.len().div_ceil(REPEATED_PART);
-        while left > 0 {
+        while left > 0 && self.options.stop.check().is_ok() {
             let units = turns.chunk_by_mut(PlannedRound::is_compared_with);
             let Some(unit) = to_play_again(units) else { break };
             left = left.saturating_sub(unit.len());
             unit.iter_mut().for_each(|turn| turn.repeats += 1);
+            let earlier = unit.iter_mut().map(|turn| turn.outcome.take()).collect();
             self.play_unit(unit, loads, progress, |_| "again".into());
+            keep_earlier(unit, earlier);
         }
     }
 
@@ -188,6 +190,16 @@ impl Bench<'_> {
         let length_ms = turn.run.jobs as u64 * calibration.period.get() / 1_000_000;
         progress.stage(&format!("{which}: {}", turn.name), length_ms);
         self.play(&turn.run, calibration, progress)
+    }
+}
+
+/// Puts the earlier outcomes back if fewer rounds could be played again than were played before: Ctrl-C or a failure of
+/// a repetition loses no round.
+fn keep_earlier(unit: &mut [PlannedRound], earlier: Vec<Option<Result<RunRecord>>>) {
+    let before = earlier.iter().filter(|outcome| matches!(outcome, Some(Ok(_)))).count();
+    let now = unit.iter().filter(|turn| turn.record().is_some()).count();
+    if now < before {
+        unit.iter_mut().zip(earlier).for_each(|(turn, outcome)| turn.outcome = outcome);
     }
 }
 
@@ -270,6 +282,24 @@ mod tests {
         assert_eq!(repeated(&mut turns), []);
         (turns[3], turns[4]) = (played(1, true, 0.91), played(1, true, 0.92));
         assert_eq!(repeated(&mut turns), [(1, true, 2); REPEATS], "equal, and away from the designed load");
+    }
+
+    #[test]
+    fn a_repetition_that_is_interrupted_or_fails_loses_no_round() {
+        let speeds = |unit: &[PlannedRound]| -> Vec<Option<f64>> {
+            unit.iter().map(|turn| turn.record().and_then(|record| record.around.speed)).collect()
+        };
+        let again = |outcomes: [Option<Result<RunRecord>>; 2]| {
+            let mut unit = [played(0, true, 1.1), played(0, true, 1.0)];
+            let earlier = unit.iter_mut().map(|turn| turn.outcome.take()).collect();
+            unit.iter_mut().zip(outcomes).for_each(|(turn, outcome)| turn.outcome = outcome);
+            keep_earlier(&mut unit, earlier);
+            speeds(&unit)
+        };
+        let calm = |speed| played(0, true, speed).outcome;
+        assert_eq!(again([calm(1.01), Some(Err(Interrupted.into()))]), [Some(1.1), Some(1.0)]);
+        assert_eq!(again([Some(Err(anyhow::anyhow!("no room"))), calm(1.01)]), [Some(1.1), Some(1.0)]);
+        assert_eq!(again([calm(1.02), calm(1.01)]), [Some(1.02), Some(1.01)]);
     }
 
     #[test]

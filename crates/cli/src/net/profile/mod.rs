@@ -132,7 +132,8 @@ fn check(args: &Args) -> Result<(), Failure> {
     if let Some(rate) = args.rates.iter().find(|rate| **rate < slowest()) {
         return Err(Failure::usage(format!("the rate is {rate}; use at least {}", slowest())));
     }
-    let points = args.sizes.len() * args.rates.len().max(3);
+    let rates = if args.rates.is_empty() { DEFAULT_PARTS.len() } else { args.rates.len() };
+    let points = args.sizes.len() * rates;
     if points > DelayProfile::MOST_POINTS {
         let most = DelayProfile::MOST_POINTS;
         return Err(Failure::usage(format!("{points} sizes and rates together; use at most {most}")));
@@ -165,11 +166,14 @@ fn period(rate: BitRate, link_bps: u64) -> Nanos {
     time(1, rate.get()).max(time(PACKETS, link_bps).min(LONGEST_PERIOD)).max(PERIOD)
 }
 
+/// Parts of the free rate that are measured by default.
+const DEFAULT_PARTS: [f64; 3] = [0.25, 0.5, 0.75];
+
 /// A quarter, a half and three quarters of the rate that is free.
 fn parts_of_free(info: &InterfaceInfo) -> Vec<BitRate> {
     let unpromised = info.rate_bps as f64 * (1.0 - info.best_effort.as_f64() - info.utilization).max(0.0);
     let free = info.link.as_ref().map_or(unpromised, |link| link.free_bps.as_f64());
-    let parts = [0.25, 0.5, 0.75].map(|part| BitRate::new((free * part) as u64));
+    let parts = DEFAULT_PARTS.map(|part| BitRate::new((free * part) as u64));
     parts.into_iter().map(|rate| rate.max(slowest())).collect()
 }
 
@@ -186,7 +190,7 @@ struct Measurement<'a> {
 impl Measurement<'_> {
     fn profile(&mut self, rates: &[BitRate]) -> Result<DelayProfile, Failure> {
         let shortest = self.sender.shortest_round_trip().map_err(|why| self.failure(why))?;
-        eprintln!("{}: shortest round trip {shortest}", self.args.host);
+        output::note(format_args!("{}: shortest round trip {shortest}", self.args.host));
         let mut points = Vec::new();
         for rate in rates {
             points.extend(self.at_rate(*rate, shortest)?);
@@ -224,7 +228,7 @@ impl Measurement<'_> {
             let measured = self.sender.measure(*size, rate, self.args.count, shortest);
             let point = measured.map_err(|why| self.failure(why))?;
             let DelayPoint { p50, p99, arrived, lost, .. } = point;
-            eprintln!("{rate}, {size}: p50 {p50}, p99 {p99}; {arrived} arrived, {lost} lost");
+            output::note(format_args!("{rate}, {size}: p50 {p50}, p99 {p99}; {arrived} arrived, {lost} lost"));
             points.extend((arrived > 0).then_some(point));
         }
         self.check_way(id)?;

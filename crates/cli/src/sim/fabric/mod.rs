@@ -200,12 +200,15 @@ struct Results {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
+    let on_stdout = args.svg.as_deref() == Some(Path::new("-"));
+    if on_stdout && args.json {
+        return Err(Failure::usage("--json and --svg - both print to the standard output; give --svg a file"));
+    }
     if let Some(path) = &args.svg {
         output::check_writable(path)?;
     }
     let results = args.experiment.run(args.seed)?;
     let chart = Chart { title: results.title, across: results.axes.0, up: results.axes.1, curves: &results.curves };
-    let on_stdout = args.svg.as_deref() == Some(Path::new("-"));
     if let Some(path) = args.svg.as_ref().filter(|_| !on_stdout) {
         let failed = |error| Failure::fault(format!("cannot write {}: {error}", path.display()));
         fs::write(path, svg(&chart)).map_err(failed)?;
