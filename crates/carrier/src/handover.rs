@@ -64,7 +64,8 @@ pub enum Event {
         first: u64,
         count: u64,
     },
-    /// The other side switched the mode of its messages, from this message on.
+    /// The other side switched the mode of its messages, from this message on. Of several switches in quick succession,
+    /// only the last one may be told.
     ModeChanged {
         mode: Mode,
         from: u64,

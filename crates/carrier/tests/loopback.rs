@@ -55,11 +55,13 @@ fn the_mode_is_switched_while_frames_flow() {
     send_all(&client, 0..12, None);
     client.set_mode(Mode::PartiallyReliable).unwrap();
     send_all(&client, 12..24, Some(Duration::from_secs(20)));
+    let changed = until(&accepted, |event| matches!(event, Event::ModeChanged { .. }));
+    assert_eq!(changed, Event::ModeChanged { mode: Mode::PartiallyReliable, from: 12 });
     client.set_mode(Mode::TotallyReliable).unwrap();
     send_all(&client, 24..36, None);
     receive_all(&accepted, 0..36);
     let changed = until(&accepted, |event| matches!(event, Event::ModeChanged { .. }));
-    assert!(matches!(changed, Event::ModeChanged { mode: Mode::PartiallyReliable, .. }), "{changed:?}");
+    assert_eq!(changed, Event::ModeChanged { mode: Mode::TotallyReliable, from: 24 });
     finish(&client, &accepted);
 }
 

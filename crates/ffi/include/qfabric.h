@@ -1934,7 +1934,8 @@ enum qf_status qf_metp_receive(const struct qf_metp *metp,
  * The bytes of a message; missing parts are zero. Valid until the message is freed. A null pointer has no bytes: the
  * result is null and the size 0. `size` may be null.
  */
-const void *qf_metp_message_data(const struct qf_metp_message *message, size_t *size);
+const void *qf_metp_message_data(const struct qf_metp_message *message,
+                                 size_t *size);
 
 /**
  * The number of a message in its direction, from 0.
@@ -2172,7 +2173,8 @@ enum qf_status qf_sockets_open(struct qf_ecalls *session, struct qf_sockets **so
 /**
  * Watches the socket `fd`. The module marks it active once, because it does not report events before this call.
  */
-enum qf_status qf_sockets_add(struct qf_sockets *sockets, int fd);
+enum qf_status qf_sockets_add(struct qf_sockets *sockets,
+                              int fd);
 
 /**
  * Ends the watch of the socket `fd`. Call it before close().
