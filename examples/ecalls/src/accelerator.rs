@@ -89,7 +89,7 @@ impl Accelerator {
             let address = (number::<4>(&request, 0) as u32).to_be_bytes();
             let to = SocketAddr::from((address, number::<2>(&request, 4) as u16));
             let page = self.pages.get(usize::from(request.data[6])).map_or(&b"no such page"[..], Vec::as_slice);
-            // Whoever states an address that nothing can be sent to, such as port 0, gets no answer.
+            // A client that states an address to which nothing can be sent, such as port 0, gets no answer.
             answered += usize::from(self.answers.send_to(page, to).is_ok());
         }
         Ok(answered)

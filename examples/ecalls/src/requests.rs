@@ -44,7 +44,7 @@ pub fn serve(ecalls: &Ecalls, interface: &str, socket: &UdpSocket, count: usize)
         let from = SocketAddr::from((address, number::<2>(&request, 4) as u16));
         let length = number::<2>(&request, 6) as usize;
         let text = String::from_utf8_lossy(&request.data[8..8 + length.min(64)]).into_owned();
-        // Whoever states an address that nothing can be sent to, such as port 0, gets no answer.
+        // A client that states an address to which nothing can be sent, such as port 0, gets no answer.
         let _ = socket.send_to(format!("you asked {text}").as_bytes(), from);
         served.push(text);
     }

@@ -181,13 +181,7 @@ pub(crate) fn log(note: Note) {
         Note::NotObserved { pid, error } => {
             tracing::info!(pid, error, "cannot observe a child process; it stays under the normal scheduler")
         }
-        Note::ObservationLost { app, error } => {
-            tracing::warn!(
-                app = app.0,
-                error,
-                "threads are not observed any more, so their jobs are not seen; join again"
-            )
-        }
+        Note::ObservationLost { app, error } => log_lost_observation(app, &error),
         Note::Adjusted { app, adjustment, refused } => log_adjustment(app, &adjustment, refused),
         Note::Restored { app, policy, refused } => log_restored(app, &policy, refused),
         Note::LoanGranted { host, share } => {
@@ -203,6 +197,10 @@ pub(crate) fn log(note: Note) {
             "cannot wait for the end of the process, so the application stays until it is removed"
         ),
     }
+}
+
+fn log_lost_observation(app: AppId, error: &str) {
+    tracing::warn!(app = app.0, error, "threads are not observed any more, so their jobs are not seen; join again")
 }
 
 fn log_lost_bandwidth(lost: Share, capacity: Share) {
