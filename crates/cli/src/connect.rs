@@ -21,7 +21,7 @@ impl Service {
     /// # Errors
     /// No daemon answers at `socket`; or, without `socket`, no daemon answers and none can be started here. A daemon
     /// that is there but cannot be used (another version, no answer in time) is an error too: a second one would
-    /// promise the same CPUs again.
+    /// promise the same CPUs again. A daemon whose socket this user may not open counts as none.
     pub(crate) fn find(socket: Option<&Path>, mechanism: MechanismName) -> Result<Service, Failure> {
         match (connect(socket), socket) {
             (Ok(client), _) => Ok(Service { client, embedded: None }),

@@ -20,7 +20,7 @@ use qfabric_linux::launch::Held;
 use qfabric_linux::signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, access};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getsid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::backend::Handle;
@@ -187,8 +187,17 @@ fn is_for_us_alone(signal: i32, cause: Cause, leads_session: bool) -> bool {
     !matches!(cause, Cause::Kernel) || (signal == SIGHUP && leads_session)
 }
 
+/// Whether this process leads its session. Not by getsid: it answers 0 if the leader is outside of this PID namespace,
+/// which is no process id for rustix. Without /proc: no.
 fn leads_session() -> bool {
-    getsid(None).is_ok_and(|leader| leader == getpid())
+    std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| is_leader(&stat))
+}
+
+/// Whether the process with this content of its file `stat` leads its session. The name, in parentheses, may have any
+/// characters; state, parent, group and session follow.
+fn is_leader(stat: &str) -> bool {
+    let session = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(3));
+    session.is_some() && session == stat.split_ascii_whitespace().next()
 }
 
 fn send(pidfd: &OwnedFd, signal: Signal) {
@@ -260,6 +269,14 @@ mod tests {
         assert!(!is_for_us_alone(SIGINT, Cause::Kernel, true), "Ctrl-C reaches the whole foreground group");
         assert!(!is_for_us_alone(SIGHUP, Cause::Kernel, false), "the whole group is told");
         assert!(is_for_us_alone(SIGHUP, Cause::Kernel, true), "a closed terminal tells its leader alone");
+    }
+
+    #[test]
+    fn a_leader_has_the_number_of_its_session() {
+        assert!(is_leader("7 (a) b) S 1 7 7 34816 7 4194304\n"));
+        assert!(!is_leader("8 (qfabric) S 7 8 7 34816 8 4194304\n"));
+        assert!(!is_leader("8 (qfabric) S 0 0 0 0 -1 4194304\n"), "the leader is outside of the PID namespace");
+        assert!(!is_leader("") && !is_leader("8 (qfabric) S 7"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Gauge, Paragraph, Row, Table};
 
 use crate::exit::{Done, Failure, Outcome};
-use crate::interrupt::interrupted;
+use crate::interrupt::interrupted_or_ended;
 use crate::status;
 use crate::{connect, output};
 
@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         return Err(Failure::usage("top needs a terminal; use qfabric status, or qfabric top --json"));
     }
     // SIGTERM must not leave the terminal without echo and in the alternate screen.
-    let stop = interrupted()?;
+    let stop = interrupted_or_ended()?;
     let mut terminal = ratatui::try_init()?;
     let ended = loop {
         if stop.load(Ordering::Relaxed) {

@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> Outcome {
 
 /// Prints the address, with the reason on standard error.
 fn fall_back(url: &str, why: &str) -> Result<(), Failure> {
-    eprintln!("no browser was opened ({why}); open this address:");
+    output::note(format_args!("no browser was opened ({why}); open this address:"));
     output::print(&format!("{url}\n"))
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Policies share the processors, so they play one after another. If the speed of the machine changes, it favours
 //! the policy that plays at the right time. Approach: short rounds. A cycle contains at most one round of each
-//! policy, in random order, so that the rounds of one cycle can be compared. A policy with a claim gets enough
-//! rounds for [`crate::verdict::ENOUGH_JOBS`] jobs. Other policies get one round, and more if time is left.
+//! policy, in random order, so that the rounds of one cycle can be compared. A policy with a claim gets
+//! [`crate::verdict::ENOUGH_ROUNDS`] rounds, with at least [`crate::verdict::ENOUGH_JOBS`] jobs together. Other
+//! policies get one round, and more if time is left.
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -185,7 +186,7 @@ fn wanted(scenario: Scenario, policy: &Policy, only: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::ENOUGH_JOBS;
+    use crate::verdict::{ENOUGH_JOBS, ENOUGH_ROUNDS};
 
     fn total(plan: &Plan) -> f64 {
         plan.rounds.iter().map(|r| cost(&plan.entries[r.entry])).sum::<f64>() + CALIBRATION_SECONDS
@@ -204,12 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn the_default_plan_has_enough_jobs_for_every_claim() {
+    fn the_default_plan_has_enough_jobs_and_rounds_for_every_claim() {
         let plan = default_plan();
         assert!(plan.left_out.is_empty(), "{:?}", plan.left_out);
         for entry in plan.entries.iter().filter(|entry| entry.is_claim()) {
             let jobs = entry.rounds * (entry.scenario.jobs() - crate::live::WARM_UP) * entry.scenario.players(2);
             assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", name(entry));
+            assert!(entry.rounds >= ENOUGH_ROUNDS, "{}: {} rounds", name(entry), entry.rounds);
         }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! The rule: a claim «at most b» is **held** if the whole 95 % interval lies at or below b, and **missed** if the
 //! whole interval lies above b. In every other case there is no verdict, and the reason is given: fewer than
-//! [`ENOUGH_JOBS`] jobs in undisturbed rounds, disturbed rounds, or an interval that contains b. So «0 of 43 jobs»
-//! never holds «at most 1 %», because its interval ends at 8.2 %.
+//! [`ENOUGH_JOBS`] jobs in undisturbed rounds, fewer than [`ENOUGH_ROUNDS`] undisturbed rounds for a median, disturbed
+//! rounds, or an interval that contains b. So «0 of 43 jobs» never holds «at most 1 %», because its interval ends at
+//! 8.2 %.
 
 use serde::{Deserialize, Serialize};
 

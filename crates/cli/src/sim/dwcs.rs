@@ -196,9 +196,9 @@ fn promise(args: &Args, set: &TaskSet, options: &Options) -> Result<String, Fail
         Err(_) if utilization.exceeds(options.capacity) => {
             let u = utilization.as_f64();
             let capacity = options.capacity;
-            eprintln!(
+            output::note(format_args!(
                 "qfabric: warning: U = {u:.4} CPU is above {capacity}: windows will be violated (--admit refuses)"
-            );
+            ));
             Ok("no guarantee: overloaded".into())
         }
         Err(refusal) => Ok(format!("no guarantee: {}", refusal.reason(|task| set.id(task.0).to_owned()))),

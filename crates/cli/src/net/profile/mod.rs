@@ -83,7 +83,7 @@ pub(super) fn answer(args: AnswerArgs) -> Outcome {
     let port = args.port;
     let failed = |error| Failure::fault(format!("cannot answer at port {port}: {error}; choose another --port"));
     let socket = answer::listen(args.listen, port).map_err(failed)?;
-    eprintln!("answering at {} until Ctrl-C", socket.local_addr().map_err(failed)?);
+    output::note(format_args!("answering at {} until Ctrl-C", socket.local_addr().map_err(failed)?));
     let answered = Answerer::default().run(&socket, &stop).map_err(failed)?;
     output::print(&format!("{answered} messages answered\n"))?;
     Ok(Done(0))
