@@ -118,7 +118,8 @@ impl Fabric {
     ) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
-        let to = self.own_scope(peer, id, &request.to)?;
+        let own = self.owned.hosts(id, peer.owner.uid);
+        let to = self.own_scope(peer, id, &request.to, &own)?;
         let mut installed = Installed::default();
         for (key, value) in parameters(&request.parameters)? {
             let order = FilterCommand::Parameter(id.clone(), key.clone(), value);
@@ -131,7 +132,9 @@ impl Fabric {
     pub(crate) fn remove_filter(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<Installed, Problem> {
         self.check_holder(peer, &id.channel)?;
         self.check_owner(peer, id)?;
-        let to = self.own_scope(peer, id, to)?;
+        // A host that has not answered may have the filter.
+        let own = self.owned.asked_hosts(id, peer.owner.uid);
+        let to = self.own_scope(peer, id, to, &own)?;
         let removed = self.carry(&to, &FilterCommand::Remove(id.clone()), Reach::All(None))?;
         self.owned.removed(id, removed.hosts.iter().map(|answer| &answer.host));
         Ok(removed)
@@ -167,9 +170,16 @@ impl Fabric {
         if holds { Ok(()) } else { Err(problems::not_your_channel(channel)) }
     }
 
-    /// The hosts on which the user may change the filter. Other hosts know only which host asks, so a user changes there
-    /// only what a connection of the user installed: other filters of this name are root's, or of users there.
-    fn own_scope(&self, peer: Peer, id: &FilterId, to: &FilterScope) -> Result<FilterScope, Problem> {
+    /// The hosts on which the user may change the filter. Other hosts know only which host asks, so a user changes
+    /// there only what a connection of the user installed (`own`): other filters of this name are root's, or of users
+    /// there.
+    fn own_scope(
+        &self,
+        peer: Peer,
+        id: &FilterId,
+        to: &FilterScope,
+        own: &BTreeSet<Name>,
+    ) -> Result<FilterScope, Problem> {
         let (here, others) = self.wanted(&id.channel, to)?;
         if here {
             self.check_roots(peer, id, &FilterScope::Here)?;
@@ -177,7 +187,6 @@ impl Fabric {
         if peer.owner.uid == 0 || others.is_empty() {
             return Ok(to.clone());
         }
-        let own = self.owned.hosts(id, peer.owner.uid);
         let (mine, strange): (Vec<Name>, Vec<Name>) = others.into_iter().partition(|host| own.contains(host));
         let is_named = matches!(to, FilterScope::Hosts(_));
         match strange.first() {

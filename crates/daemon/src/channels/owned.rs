@@ -26,7 +26,14 @@ struct Table {
     /// it.
     of_root: BTreeMap<FilterId, BTreeSet<Name>>,
     /// Requests to single hosts that have not been answered; nobody waits for the answers.
-    expected: BTreeMap<RequestId, FilterId>,
+    expected: BTreeMap<RequestId, Expected>,
+}
+
+/// What a host was asked to install.
+#[derive(Debug)]
+struct Expected {
+    id: FilterId,
+    parameters: Vec<(Key, i64)>,
 }
 
 #[derive(Debug)]
@@ -54,9 +61,14 @@ impl Owned {
         answers: &[HostAnswer],
     ) {
         let (id, hosts) = (filter.id.clone(), answers.iter().map(|answer| answer.host.clone()).collect());
-        let confirmed = confirmed(answers).cloned().collect();
-        let all = &mut lock(&self.0).belongings;
-        let belonging = Belonging { lease, uid, filter, instructions, to, hosts, confirmed };
+        let done = confirmed(answers).cloned().collect();
+        let mut table = lock(&self.0);
+        if uid == 0 {
+            // It has replaced root's filters without a connection, and ends with the connection. No other user could.
+            confirmed(answers).for_each(|host| table.root_lost(&id, host));
+        }
+        let all = &mut table.belongings;
+        let belonging = Belonging { lease, uid, filter, instructions, to, hosts, confirmed: done };
         let before = all.insert(id.clone(), belonging);
         if let (Some(before), Some(now)) = (before, all.get_mut(&id)) {
             now.hosts.extend(before.hosts);
@@ -118,6 +130,13 @@ impl Owned {
         all.get(id).filter(|belonging| belonging.uid == uid).map_or_else(BTreeSet::new, |own| own.confirmed.clone())
     }
 
+    /// The hosts that a connection of the user asked to install the filter. It can be removed from all: a host removes
+    /// no filter of its own for another one.
+    pub(super) fn asked_hosts(&self, id: &FilterId, uid: u32) -> BTreeSet<Name> {
+        let all = &lock(&self.0).belongings;
+        all.get(id).filter(|belonging| belonging.uid == uid).map_or_else(BTreeSet::new, |own| own.hosts.clone())
+    }
+
     fn lease(&self, id: &FilterId) -> Option<LeaseId> {
         lock(&self.0).belongings.get(id).map(|belonging| belonging.lease)
     }
@@ -158,21 +177,25 @@ impl Owned {
         missing.map(|(_, belonging)| (belonging.filter.clone(), belonging.to.clone())).collect()
     }
 
-    /// Records that a host was asked to install the filter.
-    fn asked(&self, id: &FilterId, host: &Name, request: RequestId) {
+    /// Records that a host was asked to install the filter with these parameters.
+    fn asked(&self, id: &FilterId, host: &Name, request: RequestId, parameters: Vec<(Key, i64)>) {
         let Table { belongings, expected, .. } = &mut *lock(&self.0);
         if let Some(belonging) = belongings.get_mut(id) {
             belonging.hosts.insert(host.clone());
-            expected.insert(request, id.clone());
+            expected.insert(request, Expected { id: id.clone(), parameters });
         }
     }
 
-    /// The host has answered such a request, or did not in time.
-    fn answered(&self, request: RequestId, host: &Name, is_done: bool) {
+    /// The host has answered such a request, or did not in time. Returns the changes of parameters since the request,
+    /// which were not sent to the host.
+    fn answered(&self, request: RequestId, host: &Name, is_done: bool) -> Vec<FilterCommand> {
         let Table { belongings, expected, .. } = &mut *lock(&self.0);
-        let Some(id) = expected.remove(&request).filter(|_| is_done) else { return };
+        let Some(Expected { id, parameters }) = expected.remove(&request).filter(|_| is_done) else { return vec![] };
         let asked = belongings.get_mut(&id).filter(|belonging| belonging.hosts.contains(host));
-        asked.into_iter().for_each(|belonging| _ = belonging.confirmed.insert(host.clone()));
+        let Some(belonging) = asked else { return vec![] };
+        belonging.confirmed.insert(host.clone());
+        let changed = belonging.filter.parameters.iter().filter(|parameter| !parameters.contains(parameter));
+        changed.map(|(key, value)| FilterCommand::Parameter(id.clone(), key.clone(), *value)).collect()
     }
 }
 
@@ -273,7 +296,11 @@ impl Fabric {
         match notice {
             Notice::HostVanished(host) => self.owned.forget(host),
             Notice::Closed(channel) => self.owned.closed(channel, &self.host),
-            Notice::Answered { request, host, result } => self.owned.answered(*request, host, result.is_ok()),
+            Notice::Answered { request, host, result } => {
+                for order in self.owned.answered(*request, host, result.is_ok()) {
+                    self.network.with(|node, now| node.ship(std::slice::from_ref(host), &order, now));
+                }
+            }
             Notice::SourceJoined(channel, member, _) => self.bring(channel, Direction::Out, member),
             Notice::SinkJoined(channel, member, _) => self.bring(channel, Direction::In, member),
             _ => {}
@@ -284,11 +311,12 @@ impl Fabric {
         for (filter, to) in self.owned.missing(channel, direction, host) {
             let wanted = self.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
             if wanted {
-                let (id, order) = (filter.id.clone(), FilterCommand::Install(filter));
+                let (id, parameters) = (filter.id.clone(), filter.parameters.clone());
+                let order = FilterCommand::Install(filter);
                 self.network.with(|node, now| {
                     let request = node.ship(std::slice::from_ref(host), &order, now);
                     // Before the node is free, so that the answer comes later.
-                    self.owned.asked(&id, host, request);
+                    self.owned.asked(&id, host, request, parameters);
                 });
             }
         }
@@ -361,11 +389,15 @@ mod tests {
         let refused = HostAnswer { refused: Some("it is ours".into()), ..done(&["b"])[0].clone() };
         owned.installed((7, 1), (one, 9), FilterScope::All, &[done(&["a"]), vec![refused]].concat());
         let c: Name = "c".parse().unwrap();
-        owned.asked(&id, &c, RequestId(5));
+        owned.asked(&id, &c, RequestId(5), vec![]);
         assert_eq!(owned.hosts(&id, 1), set(&["a"]));
-        owned.answered(RequestId(4), &c, true);
+        assert_eq!(owned.answered(RequestId(4), &c, true), []);
         assert_eq!(owned.hosts(&id, 1), set(&["a"]), "the answer is to another request");
-        owned.answered(RequestId(5), &c, true);
+        assert_eq!(owned.asked_hosts(&id, 1), set(&["a", "b", "c"]), "it is removed from all");
+        let most: Key = "most".parse().unwrap();
+        owned.parametrized(&id, &most, 3);
+        let missed = FilterCommand::Parameter(id.clone(), most, 3);
+        assert_eq!(owned.answered(RequestId(5), &c, true), [missed], "it was not sent to a host that had not answered");
         assert_eq!(owned.hosts(&id, 1), set(&["a", "c"]));
         assert!(lock(&owned.0).expected.is_empty());
         assert_eq!(owned.take(7), [(id, set(&["a", "b", "c"]))], "all may have it");
@@ -385,6 +417,9 @@ mod tests {
         assert_eq!(owned.take(7), [], "its end removes nothing of root's");
         owned.closed(&id.channel, &b);
         assert_eq!(owned.of_root(&id), set(&["a"]));
+        owned.installed((8, 0), (filter("one"), 0), FilterScope::All, &done(&["a"]));
+        assert!(owned.of_root(&id).is_empty(), "it ends with root's connection");
+        owned.installed_by_root(&id, &done(&["a"]));
         owned.forget(&"a".parse().unwrap());
         assert!(lock(&owned.0).of_root.is_empty());
     }

@@ -61,9 +61,9 @@ impl Engine {
         for id in &app.observed {
             self.observer.detach(*id);
         }
-        let left = unobserved(&self.apps, &*self.observer);
+        let (left, mut tried) = (unobserved(&self.apps, &*self.observer), BTreeSet::new());
         for (thread, id) in &left {
-            match observe_again(&mut self.apps, &mut *self.observer, *id, *thread) {
+            match observe_again(&mut self.apps, &mut *self.observer, (*id, *thread), &mut tried) {
                 Ok(true) => {}
                 Ok(false) => {
                     let ended = Observation::Gone { tid: *thread };
@@ -163,12 +163,18 @@ fn unobserved(apps: &Apps, observer: &dyn Observer) -> Vec<(ThreadId, AppId)> {
 }
 
 /// Attaches the observer for an application whose thread was observed on behalf of another one. Returns false if the
-/// thread has ended.
-fn observe_again(apps: &mut Apps, observer: &mut dyn Observer, id: AppId, thread: ThreadId) -> io::Result<bool> {
+/// thread has ended. Each process is attached once for a program (`tried`): a second attempt would fail like the first
+/// one, or leave out the same threads, and takes long if there are many.
+fn observe_again(
+    apps: &mut Apps,
+    observer: &mut dyn Observer,
+    (id, thread): (AppId, ThreadId),
+    tried: &mut BTreeSet<(AppId, i32)>,
+) -> io::Result<bool> {
     let Some(app) = apps.by_id.get_mut(&id) else { return Ok(true) };
     let Some(pid) = threads::process_of(thread) else { return Ok(false) };
-    if observer.follows(thread) {
-        // It was attached with another thread of its process.
+    if observer.follows(thread) || app.is_program() && !tried.insert((id, pid)) {
+        // It was attached with another thread of its process, or left out.
         return Ok(true);
     }
     let attached = match app.is_program() {
@@ -287,7 +293,7 @@ mod tests {
         assert_eq!(unobserved(&apps, &observer), []);
         observer.detach(thread.0);
         assert_eq!(unobserved(&apps, &observer), [(thread, THREAD)]);
-        assert!(observe_again(&mut apps, &mut observer, THREAD, thread).unwrap());
+        assert!(observe_again(&mut apps, &mut observer, (THREAD, thread), &mut BTreeSet::new()).unwrap());
         assert!(observer.follows(thread) && apps.by_id[&THREAD].observed == [thread.0]);
     }
 
@@ -298,10 +304,14 @@ mod tests {
         apps.cover(thread, PROGRAM);
         observer.detach(thread.0);
         assert_eq!(unobserved(&apps, &observer), [(thread, PROGRAM)]);
-        assert!(observe_again(&mut apps, &mut observer, PROGRAM, thread).unwrap() && observer.follows(thread));
-        assert_eq!(apps.by_id[&PROGRAM].observed, [thread.0]);
+        let mut tried = BTreeSet::new();
+        assert!(observe_again(&mut apps, &mut observer, (PROGRAM, thread), &mut tried).unwrap());
+        assert!(observer.follows(thread) && apps.by_id[&PROGRAM].observed == [thread.0]);
+        observer.detach(thread.0);
+        assert!(observe_again(&mut apps, &mut observer, (PROGRAM, thread), &mut tried).unwrap());
+        assert!(!observer.follows(thread), "the process was attached already");
         let ended = ThreadId(i32::MAX);
-        assert!(!observe_again(&mut apps, &mut observer, PROGRAM, ended).unwrap());
+        assert!(!observe_again(&mut apps, &mut observer, (PROGRAM, ended), &mut tried).unwrap());
     }
 
     #[test]

@@ -78,6 +78,11 @@ impl SwitchObserver {
     /// Covers the threads that are not yet followed. Returns `true` if there were any.
     fn cover_new(&mut self, pid: i32, events: &mut Vec<OwnedFd>) -> io::Result<bool> {
         let unknown: Vec<_> = threads::list(pid)?.into_iter().filter(|t| !self.stretches.follows(t.0)).collect();
+        if self.stretches.is_full() {
+            // They are left out, so no events are opened for them.
+            self.stretches.left_out += unknown.len() as u64;
+            return Ok(false);
+        }
         for thread in &unknown {
             let at = clock::now();
             let made = match self.cover(thread.0, true) {
@@ -135,7 +140,8 @@ impl Observer for SwitchObserver {
         let pid = threads::process_of(thread).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
         let at = clock::now();
         let events = self.cover(thread.0, false).map_err(explained)?;
-        self.events.insert(thread.0, events);
+        // The first thread of a process has the number of the process, which may be attached.
+        self.events.entry(thread.0).or_default().extend(events);
         self.stretches.attached(thread.0, pid, thread.0, at);
         Ok(())
     }

@@ -79,6 +79,7 @@ impl Observer for PollObserver {
         self.roots.insert(thread.0, Root::Thread);
         match self.follow(thread, thread.0, clock::now()) {
             true => Ok(()),
+            false if self.followed.len() >= MAX_FOLLOWED => Err(io::Error::other("too many threads are observed")),
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     }

@@ -52,6 +52,11 @@ impl Stretches {
         self.followed.contains_key(&tid)
     }
 
+    /// Whether every further thread is left out.
+    pub(super) fn is_full(&self) -> bool {
+        self.followed.len() >= MAX_FOLLOWED
+    }
+
     /// Follows a thread that was already alive.
     pub(super) fn attached(&mut self, tid: i32, pid: i32, root: i32, at: Instant) {
         self.follow(tid, Followed { pid, root, state: State::Unknown(at), suspect: false });
@@ -147,7 +152,7 @@ impl Stretches {
     }
 
     fn follow(&mut self, tid: i32, entry: Followed) -> bool {
-        if self.followed.len() >= MAX_FOLLOWED && !self.follows(tid) {
+        if self.is_full() && !self.follows(tid) {
             self.left_out += 1;
             return false;
         }

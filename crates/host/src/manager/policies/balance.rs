@@ -17,7 +17,8 @@ use qfabric_types::monitor::{AttributeId, QualityKind, Reading};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Recipient, Topic, View};
-use super::{member_of, told};
+use super::facts::Group;
+use super::told;
 
 /// Name of the attribute by which a server reports that the request with this number, which came to it, waits.
 pub const REQUEST: &str = "app.request";
@@ -38,6 +39,8 @@ pub const DROP: &str = "app.drop";
 #[derive(Debug)]
 pub struct Balance {
     channel: ChannelId,
+    /// The servers.
+    group: Group,
     waiting: Waiting,
     /// The application of each waiting request.
     owners: BTreeMap<u64, AppId>,
@@ -51,8 +54,9 @@ impl Balance {
     /// For servers of a data channel, on its Q-channel: a request that waited `patience` is forwarded. At most
     /// `most` requests and `most` copies are remembered; further ones are never forwarded.
     pub fn new(channel: &ChannelId, patience: Nanos, most: usize) -> Self {
-        let (channel, waiting) = (channel.clone(), Waiting::new(patience, most));
-        Balance { channel, waiting, owners: BTreeMap::new(), copies: BTreeMap::new(), most, cancels: false }
+        let (group, waiting) = (Group::new(channel), Waiting::new(patience, most));
+        let (channel, owners, copies) = (channel.clone(), BTreeMap::new(), BTreeMap::new());
+        Balance { channel, group, waiting, owners, copies, most, cancels: false }
     }
 
     /// A server that begins a copy cancels the other copies.
@@ -101,17 +105,15 @@ impl Controller for Balance {
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {
         let here = change.host == *view.host;
+        let changed = self.group.on_change(change, view.host);
         match &change.what {
             // A server's reports to others come back on channels that this host feeds; only the first one counts.
             ChangeKind::Reading(reading) if here && change.channel.is_none() => self.reported(reading, view, decisions),
             ChangeKind::Control(event) if !here && event.attribute == AttributeId::of(BEGUN) => {
                 self.begun(event.value, decisions);
             }
-            // Its copies wait no longer, and nothing else would remove them.
-            ChangeKind::Left(left) if here && left.group == self.channel.name => {
-                let server = member_of(&left.group, &left.application);
-                self.copies.retain(|_, application| *application != server);
-            }
+            // Its last registration has ended: its copies wait no longer, and nothing else would remove them.
+            ChangeKind::Left(_) => self.copies.retain(|_, application| Some(*application) != changed),
             _ => {}
         }
     }
@@ -136,6 +138,7 @@ mod tests {
     use qfabric_types::monitor::{Cause, Unit};
 
     use super::super::super::{Effect, Input, Manager, Output};
+    use super::super::member_of;
     use super::*;
 
     #[test]
@@ -150,13 +153,22 @@ mod tests {
             let reading = Reading { attribute, application: server, value, at: now, over: Nanos::ZERO, cause, unit };
             manager.handle(Input::Reading(None, here.clone(), reading), now);
         };
+        let begun = |manager: &mut Manager, value: i64| {
+            let begun = told("balance", QualityKind::Own, BEGUN, value, now);
+            manager.handle(Input::Control(channel.clone(), "b".parse().unwrap(), begun), now);
+        };
+        let one = Registration { application, group, parent: None, level: 2, qos: Vec::new() };
+        // The program starts again before its former process ends.
+        (0..2).for_each(|_| manager.handle(Input::Joined(here.clone(), one.clone()), now));
         (1..=2).for_each(|number| copy(&mut manager, number));
-        let left = Registration { application, group, parent: None, level: 2, qos: Vec::new() };
-        manager.handle(Input::Left(here.clone(), left), now);
+        manager.handle(Input::Left(here.clone(), one.clone()), now);
+        begun(&mut manager, 2);
         copy(&mut manager, 3);
-        let begun = told("balance", QualityKind::Own, BEGUN, 3, now);
-        manager.handle(Input::Control(channel, "b".parse().unwrap(), begun), now);
-        let dropped = Output::Effect(Effect::Apply(server, AttributeId::of(DROP), 3));
-        assert_eq!(std::iter::from_fn(|| manager.poll()).collect::<Vec<_>>(), [dropped]);
+        manager.handle(Input::Left(here.clone(), one), now);
+        [4, 5].into_iter().for_each(|number| copy(&mut manager, number));
+        begun(&mut manager, 1);
+        begun(&mut manager, 5);
+        let dropped = |number| Output::Effect(Effect::Apply(server, AttributeId::of(DROP), number));
+        assert_eq!(std::iter::from_fn(|| manager.poll()).collect::<Vec<_>>(), [dropped(2), dropped(5)]);
     }
 }
