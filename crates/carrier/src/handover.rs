@@ -314,10 +314,14 @@ impl Handover {
         command
     }
 
-    /// Passes the first message to `send`, which returns whether it took it. Its place stays taken meanwhile.
+    /// Passes the first message to `send`, which returns whether it took it. Its place stays taken meanwhile. While a
+    /// command waits there is none: it may be the mode of this message.
     pub(crate) fn offer(&self, send: impl FnOnce(&Submitted) -> bool) -> Option<Taken> {
         let message = {
             let mut state = self.lock();
+            if !state.commands.is_empty() {
+                return None;
+            }
             let first = state.outgoing.front_mut()?;
             Submitted { data: mem::take(&mut first.data), ..*first }
         };
@@ -332,9 +336,13 @@ impl Handover {
         Some(Taken { mode_behind })
     }
 
-    /// The first message.
+    /// The first message; none while a command waits, as in [`Handover::offer`].
     pub(crate) fn take_message(&self) -> Option<Submitted> {
-        let message = self.lock().outgoing.pop_front()?;
+        let mut state = self.lock();
+        if !state.commands.is_empty() {
+            return None;
+        }
+        let message = state.outgoing.pop_front()?;
         self.changed.notify_all();
         Some(message)
     }
@@ -433,6 +441,18 @@ mod tests {
         assert_eq!(taken.mode_behind, Some(Mode::PartiallyReliable));
         handover.command(Command::Mode(Mode::TotallyReliable)).unwrap();
         assert!(matches!(handover.take_command(), Some(Command::Mode(Mode::TotallyReliable))));
+    }
+
+    #[test]
+    fn a_message_does_not_overtake_the_mode_before_it() {
+        let handover = Handover::new(1 << 20).unwrap();
+        handover.command(Command::Mode(Mode::PartiallyReliable)).unwrap();
+        let (at, kind) = (Instant::now(), FrameKind::Other);
+        let message = Submitted { kind, at, deadline: None, data: vec![1], mode_behind: None };
+        assert!(handover.submit(message, Duration::ZERO).is_ok());
+        assert!(handover.offer(|_| true).is_none() && handover.take_message().is_none());
+        assert!(matches!(handover.take_command(), Some(Command::Mode(Mode::PartiallyReliable))));
+        assert!(handover.offer(|_| true).is_some());
     }
 
     #[test]

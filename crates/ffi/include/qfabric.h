@@ -1911,8 +1911,8 @@ void qf_metp_server_free(struct qf_metp_server *server);
 
 /**
  * Sends a message; `kind` is a qf_frame. In partially reliable mode, `deadline_ns` is the time until its last byte has
- * arrived (0: the default of the options). Waits up to `within_ns` while the queue is full, then returns QF_REFUSED. The
- * library copies the data. `number` may be null.
+ * arrived (0: the default of the options). Waits up to `within_ns` while the queue is full, then returns QF_REFUSED;
+ * after qf_metp_finish it returns QF_STATE. The library copies the data. `number` may be null.
  */
 enum qf_status qf_metp_send(const struct qf_metp *metp,
                             uint32_t kind,
@@ -1986,8 +1986,9 @@ enum qf_status qf_metp_replace_carrier(const struct qf_metp *metp,
                                        uint64_t within_ns);
 
 /**
- * Changes the own address of a connection to `local` ("ADDRESS:PORT", port 0: any free port), while messages flow; the
- * other side follows. `carrier` is 0 until qf_metp_replace_carrier makes another one, whose number an event tells.
+ * Changes the own address of a connection that this side opened to `local` ("ADDRESS:PORT", port 0: any free port),
+ * while messages flow; the other side follows. `carrier` is 0 until qf_metp_replace_carrier makes another one, whose
+ * number an event tells.
  */
 enum qf_status qf_metp_rebind(const struct qf_metp *metp,
                               uint32_t carrier,
@@ -2014,7 +2015,8 @@ enum qf_status qf_metp_wait_for_end(const struct qf_metp *metp, uint64_t within_
 enum qf_status qf_metp_read_statistics(const struct qf_metp *metp, struct qf_metp_statistics *statistics);
 
 /**
- * Closes a connection and frees the handle; messages under way are lost. Null is allowed.
+ * Closes a connection and frees the handle; messages under way are lost. Waits until the close has left this host, at
+ * most 100 ms. Null is allowed.
  */
 void qf_metp_free(struct qf_metp *metp);
 

@@ -75,6 +75,8 @@ impl From<Error> for Failure {
         }
         let status = match &error {
             Error::Ended(_) | Error::Forked { .. } => qf_status::QF_STATE,
+            // QF_REFUSED is the full queue, after which a program may try again.
+            Error::Refused(problem) if problem.code == "finished" => qf_status::QF_STATE,
             Error::Option { .. } | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => qf_status::QF_INVALID,
             Error::Refused(_) | Error::Stranger { .. } => qf_status::QF_REFUSED,
             _ => qf_status::QF_BROKEN,
@@ -150,8 +152,9 @@ pub unsafe extern "C" fn qf_metp_replace_carrier(
     settle(replace())
 }
 
-/// Changes the own address of a connection to `local` ("ADDRESS:PORT", port 0: any free port), while messages flow; the
-/// other side follows. `carrier` is 0 until qf_metp_replace_carrier makes another one, whose number an event tells.
+/// Changes the own address of a connection that this side opened to `local` ("ADDRESS:PORT", port 0: any free port),
+/// while messages flow; the other side follows. `carrier` is 0 until qf_metp_replace_carrier makes another one, whose
+/// number an event tells.
 ///
 /// # Safety
 /// `metp` is a live handle, `local` a zero-terminated string.
@@ -240,7 +243,8 @@ pub unsafe extern "C" fn qf_metp_read_statistics(
     }
 }
 
-/// Closes a connection and frees the handle; messages under way are lost. Null is allowed.
+/// Closes a connection and frees the handle; messages under way are lost. Waits until the close has left this host, at
+/// most 100 ms. Null is allowed.
 ///
 /// # Safety
 /// `metp` is null or a live handle, and not used afterwards.

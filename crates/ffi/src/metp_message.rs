@@ -30,8 +30,8 @@ pub enum qf_frame {
 }
 
 /// Sends a message; `kind` is a qf_frame. In partially reliable mode, `deadline_ns` is the time until its last byte has
-/// arrived (0: the default of the options). Waits up to `within_ns` while the queue is full, then returns QF_REFUSED. The
-/// library copies the data. `number` may be null.
+/// arrived (0: the default of the options). Waits up to `within_ns` while the queue is full, then returns QF_REFUSED;
+/// after qf_metp_finish it returns QF_STATE. The library copies the data. `number` may be null.
 ///
 /// # Safety
 /// `metp` is a live handle, `data` points to `size` readable bytes, `number` is null or points to writable memory.

@@ -125,7 +125,8 @@ int main(int count, char **arguments)
     CHECK(counts[QF_METP_EVENT_OUTCOME] == 4 && counts[QF_METP_EVENT_CARRIER_ATTACHED] == 2);
     CHECK(qf_metp_next_event(client, 0, NULL) == QF_INVALID);
 
-    CHECK(qf_metp_finish(client) == QF_OK && qf_metp_finish(accepted) == QF_OK);
+    CHECK(qf_metp_finish(client) == QF_OK && qf_metp_send(client, QF_FRAME_OTHER, "x", 1, 0, 0, NULL) == QF_STATE);
+    CHECK(qf_metp_finish(accepted) == QF_OK);
     CHECK(qf_metp_wait_for_end(client, 20 * SECOND, &end) == QF_OK && end == QF_METP_FINISHED);
     CHECK(qf_metp_receive(client, SECOND, &none) == QF_STATE);
     qf_metp_free(client);

@@ -143,7 +143,8 @@ async fn handshake(
 ) -> io::Result<TlsStream<TcpStream>> {
     let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     if !rates.lock().unwrap_or_else(PoisonError::into_inner).take(network, Instant::now()) {
-        return Err(io::Error::other(format!("{network} begins more handshakes than its 32 in a second")));
+        let why = format!("{network} begins more handshakes than its 32 in a second");
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
     begun.into_stream(tls.config().clone()).await
 }
@@ -157,13 +158,13 @@ fn not_accepted(error: io::Error) -> io::Error {
 
 /// The connection, if the handshake succeeded.
 fn completed(outcome: Outcome) -> Option<TlsStream<TcpStream>> {
+    const FIREWALL: &str = "see the guide on a firewall in front of the daemon";
     let (why, next) = match outcome {
         Ok(Ok(Ok(stream))) => return Some(stream),
+        Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::ResourceBusy => (error.to_string(), FIREWALL),
         Ok(Ok(Err(error))) => (error.to_string(), "compare certificates, or see its log"),
         Ok(Err(late)) => (late.to_string(), "see its log"),
-        Err(Aborted) => {
-            ("it was the oldest of too many".to_owned(), "see the guide on a firewall in front of the daemon")
-        }
+        Err(Aborted) => ("it was the oldest of too many".to_owned(), FIREWALL),
     };
     REFUSED.fetch_add(1, Ordering::Relaxed);
     if log_is_due() {

@@ -86,7 +86,10 @@ class Connection:
         self._native.record_delays(file, list(sizes))
 
     def rebind(self, local, carrier=0):
-        """Changes the own address of a carrier to ``ADDRESS:PORT`` while messages flow; the other side follows."""
+        """Changes the own address of a carrier to ``ADDRESS:PORT`` while messages flow; the other side follows.
+
+        Only on the side that opened the connection.
+        """
         self._native.rebind(local, carrier)
 
     def event(self, within=0.0):

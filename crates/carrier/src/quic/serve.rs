@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_client_sends_no_streams_before_its_session_begins() {
         let folder = tempfile::tempdir().unwrap();
-        let secured = secured(folder.path());
+        let secured = Secured { options: Options::default(), ..secured(folder.path()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let (door, _arrivals) = Door::open(&secured, "127.0.0.1:0".parse().unwrap()).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_client_that_takes_no_answer_is_disconnected() {
         let folder = tempfile::tempdir().unwrap();
-        let secured = secured(folder.path());
+        let secured = Secured { options: Options::default(), ..secured(folder.path()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let (door, mut arrivals) = Door::open(&secured, "127.0.0.1:0".parse().unwrap()).unwrap();
