@@ -4,6 +4,7 @@
 //! to continue, and all other threads would stop meanwhile. So the lock is taken only in this file, and without the
 //! interpreter; that of a [`Shared`] value is held only for a copy.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,12 +15,19 @@ use crate::ecalls::value_error;
 /// Longest wait without a look at signals, such as that of Ctrl-C.
 const STEP: Duration = Duration::from_millis(500);
 
+/// Pause in which a thread that waits for the lock of a value gets it.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// A value that may have ended; None then.
-pub(crate) struct Held<T: Send>(Mutex<Option<T>>);
+pub(crate) struct Held<T: Send> {
+    value: Mutex<Option<T>>,
+    /// Threads that wait for the lock.
+    waiting: AtomicUsize,
+}
 
 impl<T: Send> Held<T> {
     pub(crate) fn new(value: T) -> Self {
-        Held(Mutex::new(Some(value)))
+        Held { value: Mutex::new(Some(value)), waiting: AtomicUsize::new(0) }
     }
 
     /// Runs `act` on the value, without the interpreter. Raises `ValueError` with the text `ended` if the value has
@@ -41,9 +49,16 @@ impl<T: Send> Held<T> {
         patience: Duration,
         mut act: impl FnMut(&mut T, Duration) -> PyResult<Option<A>> + Send,
     ) -> PyResult<Option<A>> {
-        let step = |step| match self.locked().as_mut() {
-            Some(held) => act(held, step).transpose(),
-            None => Some(Err(value_error(ended))),
+        let step = |step| {
+            let came = match self.locked().as_mut() {
+                Some(held) => act(held, step).transpose(),
+                None => Some(Err(value_error(ended))),
+            };
+            // Without a pause, this thread would nearly always have the lock again before another one has woken up.
+            if came.is_none() && self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            came
         };
         in_steps(py, patience, step)?.transpose()
     }
@@ -58,14 +73,17 @@ impl<T: Send> Held<T> {
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let locked = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        locked
     }
 }
 
 impl<T: Send> Drop for Held<T> {
     /// The interpreter collects the object, and `end` sends a request to the daemon: other threads run meanwhile.
     fn drop(&mut self) {
-        let held = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(held) = held {
             without_interpreter(|| drop(held));
         }

@@ -113,7 +113,7 @@ def test_an_event_for_a_sink_without_a_handler_does_not_keep_poll_busy(channels)
     looks, handle_notices = [], channels._handle_notices
     channels._handle_notices = lambda: looks.append(None) or handle_notices()
     assert channels.poll(0.5) == 0
-    assert len(looks) <= 102  # 5 ms lie between two looks
+    assert len(looks) <= 110  # 5 ms lie between two looks, after a few shorter pauses
     assert read_with_next.next(5)["event"]["number"] == 1
 
 

@@ -143,7 +143,7 @@ async fn handshake(
 ) -> io::Result<TlsStream<TcpStream>> {
     let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     if !rates.lock().unwrap_or_else(PoisonError::into_inner).take(network, Instant::now()) {
-        let why = format!("{network} begins more handshakes than its 32 in a second");
+        let why = format!("{network} begins more handshakes than its 128 in a second");
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
     begun.into_stream(tls.config().clone()).await

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Handshakes that a network may begin at once: all hosts of a network begin together when its power returns.
-pub(crate) const BURST: u32 = 256;
-/// The time in which a network may begin one more: 32 in a second.
-const INTERVAL: Duration = Duration::from_micros(31_250);
+pub(crate) const BURST: u32 = 512;
+/// The time in which a network may begin one more: 128 in a second.
+const INTERVAL: Duration = Duration::from_nanos(7_812_500);
 /// Networks that are remembered.
 const MOST_NETWORKS: usize = 4_096;
 
@@ -53,10 +53,10 @@ mod tests {
     fn a_network_begins_its_burst_at_once_and_then_its_rate_and_others_are_not_affected() {
         let (mut rates, begin) = (Rates::default(), Instant::now());
         let taken = |rates: &mut Rates, network, at| (0..1_000).filter(|_| rates.take(network, at)).count();
-        assert_eq!(taken(&mut rates, v4(1), begin), 256);
-        assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(1)), 32);
-        assert_eq!(taken(&mut rates, v4(2), begin + Duration::from_secs(1)), 256);
-        assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(60)), 256);
+        assert_eq!(taken(&mut rates, v4(1), begin), 512);
+        assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(1)), 128);
+        assert_eq!(taken(&mut rates, v4(2), begin + Duration::from_secs(1)), 512);
+        assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(60)), 512);
     }
 
     #[test]

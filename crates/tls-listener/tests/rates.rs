@@ -10,8 +10,8 @@ use tls_listener::TlsListener;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-const BURST: usize = 256;
-const PER_SECOND: usize = 32;
+const BURST: usize = 512;
+const PER_SECOND: usize = 128;
 
 /// Both sides of TLS with a certificate of their own.
 fn tls() -> (TlsAcceptor, TlsConnector) {

@@ -9,7 +9,9 @@ import weakref
 
 from . import _qfabric
 
-# Seconds until `poll` looks again while events wait for sinks without a handler.
+# Seconds until `poll` looks again while events wait for sinks without a handler: the first pause is short, because a
+# part of a long event may have come, and each one is twice as long as the one before.
+_FIRST_GLANCE = 0.0001
 _GLANCE = 0.005
 # Longest wait of one system call, in seconds.
 _LONGEST = 3600
@@ -79,16 +81,17 @@ class Channels:
 
         Raises SinkEnded once for each sink with a handler that has ended by itself."""
         until = time.monotonic() + timeout
-        is_woken = False
+        glance = 0.0
         while True:
             handled = sum(sink._handle_all() for sink in list(self._sinks)) + self._handle_notices()
             left = until - time.monotonic()
             if handled or left <= 0:
                 return handled
-            if is_woken:
-                # What waits is for sinks without a handler, and keeps the descriptor readable.
-                time.sleep(min(left, _GLANCE))
+            # What waits is for sinks without a handler, and keeps the descriptor readable.
+            if glance > 0:
+                time.sleep(min(left, glance))
             is_woken = self._wait(max(until - time.monotonic(), 0.0))
+            glance = min(2 * glance or _FIRST_GLANCE, _GLANCE) if is_woken else 0.0
 
     def _wait(self, timeout):
         """Whether something came within `timeout` seconds. `select` would refuse descriptors from 1024 on."""
