@@ -162,7 +162,7 @@ fn completed(outcome: Outcome) -> Option<TlsStream<TcpStream>> {
     let (why, next) = match outcome {
         Ok(Ok(Ok(stream))) => return Some(stream),
         Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::ResourceBusy => (error.to_string(), FIREWALL),
-        Ok(Ok(Err(error))) => (error.to_string(), "compare certificates, or see its log"),
+        Ok(Ok(Err(error))) => (error.to_string(), "compare certificates, see its log"),
         Ok(Err(late)) => (late.to_string(), "see its log"),
         Err(Aborted) => ("it was the oldest of too many".to_owned(), FIREWALL),
     };
