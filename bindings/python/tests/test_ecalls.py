@@ -95,7 +95,7 @@ def test_closing_the_connection_ends_what_was_made_with_it(socket):  # noqa: F81
 
 
 def test_a_subscription_without_memory_has_no_events_to_wait_for(ecalls):
-    ecalls.register_service("py.bare", SAMPLE)
+    _service = ecalls.register_service("py.bare", SAMPLE)  # ends when nobody refers to it
     events = ecalls.subscribe("py.bare", memory_up=None, signal=signal.SIGRTMIN)
     faulthandler.dump_traceback_later(60, exit=True)
     assert events.next(3600) is None
