@@ -139,16 +139,16 @@ mod tests {
         let listener = fds::listen(&path, 8).unwrap();
         rustix::io::ioctl_fionbio(&listener, true).unwrap();
         let (requests, _receiver) = control::requests(Arc::new(wake_descriptor().unwrap()));
+        let hostile = fds::connect(&path, PATIENCE).unwrap();
+        let ((with_request, first_end), (unread, second_end)) = (slow_to_close(), slow_to_close());
+        fds::send(&hostile, b"not a number", &[with_request.as_fd()]).unwrap();
+        fds::send(&hostile, b"more", &[unread.as_fd()]).unwrap();
+        // Before the service takes the messages: else the last copies may be these, and this thread would wait.
+        drop((with_request, unread));
         std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serve_rings(listener, requests, 16, PATIENCE))
         });
-        let hostile = fds::connect(&path, PATIENCE).unwrap();
-        let ((with_request, first_end), (unread, second_end)) = (slow_to_close(), slow_to_close());
-        fds::send(&hostile, b"not a number", &[with_request.as_fd()]).unwrap();
-        // The service answers and closes. If it does so first, this message finds no connection.
-        let _ = fds::send(&hostile, b"more", &[unread.as_fd()]);
-        drop((with_request, unread, hostile));
         for _ in 0..3 {
             let client = fds::connect(&path, PATIENCE).unwrap();
             fds::send(&client, b"none", &[]).unwrap();
@@ -156,7 +156,7 @@ mod tests {
             let got = fds::recv(&client, &mut answer).unwrap();
             assert!(answer[..got.length].starts_with(b"invalid: "), "{:?}", &answer[..got.length]);
         }
-        drop((first_end, second_end));
+        drop((hostile, first_end, second_end));
     }
 
     #[test]
