@@ -104,6 +104,21 @@ pub(crate) fn nap() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
+/// Naps until the chain has run for more events than before. One nap does not suffice: the kernel gives an event up if
+/// it interrupts a handler of the same hook on the same processor, and tests run side by side.
+pub(crate) fn nap_until_run(chain: &Installed) {
+    let runs = || {
+        let counters = chain.counters();
+        counters.passed + counters.blocked
+    };
+    let before = runs();
+    let waited = (0..5_000).find(|_| {
+        nap();
+        runs() > before
+    });
+    assert!(waited.is_some(), "{:?}", chain.counters());
+}
+
 /// The kernel, if this process may install handlers in it. Otherwise prints to standard error that the test is skipped.
 pub(crate) fn kernel() -> Option<Kernel> {
     Kernel::open().map_err(qfabric_linux::testing::skip).ok()

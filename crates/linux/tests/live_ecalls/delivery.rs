@@ -8,7 +8,7 @@ use qfabric_types::Nanos;
 use qfabric_types::format::Format;
 use qfabric_types::memory::{Geometry, Layout};
 
-use crate::common::{Request, event, kernel, nap, number, own_pid, up};
+use crate::common::{Request, event, kernel, nap, nap_until_run, number, own_pid, up};
 
 #[test]
 fn a_wakeup_of_this_process_arrives_in_its_memory() {
@@ -20,7 +20,7 @@ fn a_wakeup_of_this_process_arrives_in_its_memory() {
     let down = DownMemory::new().unwrap();
     let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
     let installed = ask.install(&kernel, &steps, Some(&down)).unwrap();
-    nap();
+    nap_until_run(&installed);
     let data = event(&memory);
     assert_eq!(number(format, &data, "pid"), i64::from(own_pid()));
     assert!(number(format, &data, "time") > 0 && number(format, &data, "prio") >= 100);
@@ -36,11 +36,11 @@ fn a_stored_attribute_is_seen_by_the_next_event() {
     let program = ask.program(&kernel, "return attr.limit > 10;");
     let down = DownMemory::new().unwrap();
     let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
-    nap();
+    nap_until_run(&installed);
     let before = installed.counters();
     assert!(before.blocked > 0 && before.passed == 0, "{before:?}");
     down.down().set_attribute(1, 11);
-    nap();
+    nap_until_run(&installed);
     assert!(installed.counters().passed > 0);
 }
 
@@ -54,9 +54,9 @@ fn statics_persist_and_an_output_replaces_the_event() {
     let format = program.output.clone().unwrap();
     let memory = up(&format);
     let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
-    let _installed = ask.install(&kernel, &steps, None).unwrap();
-    nap();
-    nap();
+    let installed = ask.install(&kernel, &steps, None).unwrap();
+    nap_until_run(&installed);
+    nap_until_run(&installed);
     let (first, second) = (event(&memory), event(&memory));
     assert_eq!([first, second].map(|data| number(&format, &data, "number")), [101, 102]);
 }
@@ -78,9 +78,10 @@ fn an_event_passes_along_a_chain_until_a_handler_blocks_it() {
         Step::Handler(&never),
         Step::Memory { memory: &unused, position: None },
     ];
-    let _passes = ask.install(&kernel, &pass, None).unwrap();
+    let passes = ask.install(&kernel, &pass, None).unwrap();
     let stops = ask.install(&kernel, &stop, None).unwrap();
-    nap();
+    nap_until_run(&passes);
+    nap_until_run(&stops);
     let data = event(&memory);
     assert_eq!((number(&format, &data, "a"), number(&format, &data, "b")), (own_pid().into(), 10));
     assert!(unused.reader().is_empty() && stops.counters().blocked > 0);
@@ -93,7 +94,7 @@ fn a_tail_step_reaches_user_space_with_its_deadline() {
     let ask = Request { deadline: Some(Nanos::from_millis(7)), ..Request::of("sched.wakeup").own() };
     let installed =
         ask.install(&kernel, &[Step::Tail { ring: &ring, id: 0x1234_5678_9abc, user: None }], None).unwrap();
-    nap();
+    nap_until_run(&installed);
     let mut seen = 0;
     ring.drain(1000, &mut |record| {
         assert_eq!((record.id, record.deadline_ns - record.time_ns), (0x1234_5678_9abc, 7_000_000));
@@ -146,7 +147,7 @@ fn users_whose_events_wait_in_the_ring_take_the_room_of_no_other_user() {
     let mut of = std::collections::BTreeMap::<u64, u64>::new();
     ring.drain(usize::MAX, &mut |record| *of.entry(record.id).or_default() += 1);
     assert!((1..=8).all(|user| of[&user] > 20) && of[&20] > 2 && of[&30] > 2, "{of:?}");
-    nap();
+    nap_until_run(&greedy[0]);
     assert!(ring.drain(usize::MAX, &mut |record| assert!(record.id <= 8)) > 0, "there is room again");
 }
 
@@ -160,7 +161,7 @@ fn an_emission_is_delivered_though_the_verdict_blocks() {
     let memory = up(&format);
     let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
     let installed = ask.install(&kernel, &steps, None).unwrap();
-    nap();
+    nap_until_run(&installed);
     drop(installed);
     let data = [event(&memory), event(&memory)];
     assert_eq!(data.map(|data| number(&format, &data, "n")), [1, 2]);
@@ -174,7 +175,8 @@ fn a_fault_is_counted_with_its_line_and_takes_the_policy() {
     let passes = ask.install(&kernel, &[Step::Handler(&program)], None).unwrap();
     ask.fault_passes = false;
     let blocks = ask.install(&kernel, &[Step::Handler(&program)], None).unwrap();
-    nap();
+    nap_until_run(&passes);
+    nap_until_run(&blocks);
     let (passes, blocks) = (passes.counters(), blocks.counters());
     assert!(passes.faults > 0 && passes.passed == passes.faults && passes.blocked == 0, "{passes:?}");
     assert!(blocks.faults > 0 && blocks.blocked == blocks.faults && blocks.passed == 0, "{blocks:?}");
@@ -190,8 +192,8 @@ fn a_fault_passes_the_event_as_it_was_before_the_handler() {
     let format = &kernel.service("sched.wakeup").unwrap().format;
     let memory = up(format);
     let steps = [Step::Handler(&program), Step::Memory { memory: &memory, position: None }];
-    let _installed = ask.install(&kernel, &steps, None).unwrap();
-    nap();
+    let installed = ask.install(&kernel, &steps, None).unwrap();
+    nap_until_run(&installed);
     let data = event(&memory);
     assert_eq!(number(format, &data, "pid"), i64::from(own_pid()));
     assert!(number(format, &data, "tid") >= i64::from(own_pid()) && number(format, &data, "time") > 0);
