@@ -39,6 +39,10 @@ const RIVAL: f64 = 0.75;
 const LEAST_CONFIDENCE: f64 = 0.5;
 /// Chance explains a peak with the probability `M·e^(−N·A²)` for M candidates; e^−7, a thousandth, is tolerated.
 const CHANCE: f64 = 7.0;
+/// A(f) between two candidates exceeds the higher of them by at most this: `(π/8)²/2`, by Bernstein's inequality.
+const BETWEEN: f64 = 0.0772;
+/// The highest peaks are refined; bounds the time of a search.
+const MOST_PEAKS: usize = 32;
 /// Common rates of films, screens and control loops, in Hz, in rising order.
 const RATES_HZ: [f64; 17] =
     [10.0, 12.5, 15.0, 20.0, 23.976, 24.0, 25.0, 29.97, 30.0, 48.0, 50.0, 59.94, 60.0, 75.0, 100.0, 120.0, 144.0];
@@ -119,12 +123,15 @@ impl RhythmAnalyser {
 
 fn rhythm_of(events: &[Event]) -> Option<Rhythm> {
     let spectrum = Spectrum::of(events)?;
+    // Without a rhythm, hundreds of low peaks would be refined, which takes far longer than the spectrum itself.
+    if !spectrum.may_have_rhythm() {
+        return None;
+    }
     let peaks = spectrum.peaks();
     let highest = peaks.iter().map(|peak| peak.height).fold(0.0, f64::max);
     let chosen = *peaks.iter().find(|peak| peak.height >= NEAR * highest)?;
     let rivals = peaks.iter().any(|peak| spectrum.rivals(peak, &chosen));
-    let chance = (spectrum.heights.len() as f64).ln() - spectrum.events * chosen.height.powi(2);
-    let sure = chosen.height >= LEAST_CONFIDENCE && chance <= -CHANCE;
+    let sure = chosen.height >= spectrum.least_height();
     (sure && !rivals).then(|| Rhythm { period: period_at(chosen.hz, SNAP), confidence: chosen.height.min(1.0) })
 }
 
@@ -203,15 +210,34 @@ impl Spectrum {
         f64::hypot(re, im)
     }
 
-    /// Local maxima that may matter, lowest frequency first.
+    /// The least A(f) of a rhythm that chance does not explain.
+    fn least_height(&self) -> f64 {
+        let candidates = self.heights.len().max(1) as f64;
+        ((candidates.ln() + CHANCE) / self.events).sqrt().max(LEAST_CONFIDENCE)
+    }
+
+    fn highest(&self) -> f64 {
+        self.heights.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Whether a peak can be high enough for a rhythm.
+    fn may_have_rhythm(&self) -> bool {
+        self.highest() + BETWEEN >= self.least_height()
+    }
+
+    /// Local maxima that may matter, at most [`MOST_PEAKS`], lowest frequency first.
     fn peaks(&self) -> Vec<Peak> {
-        let highest = self.heights.iter().copied().fold(0.0, f64::max);
+        let highest = self.highest();
         let least = 0.8 * NEAR * RIVAL * highest;
         let is_peak = |at: &usize| {
             let [left, here, right] = [at.wrapping_sub(1), *at, at + 1].map(|k| *self.heights.get(k).unwrap_or(&0.0));
             here >= least.max(left).max(right)
         };
-        (0..self.heights.len()).filter(is_peak).map(|at| self.refined(at)).collect()
+        let mut found: Vec<usize> = (0..self.heights.len()).filter(is_peak).collect();
+        found.sort_by(|a, b| self.heights[*b].total_cmp(&self.heights[*a]));
+        found.truncate(MOST_PEAKS);
+        found.sort_unstable();
+        found.into_iter().map(|at| self.refined(at)).collect()
     }
 
     /// The maximum around a candidate, by thirds: A(f) has one maximum within a step of a peak.
@@ -233,5 +259,31 @@ impl Spectrum {
     fn rivals(&self, peak: &Peak, chosen: &Peak) -> bool {
         let off = (peak.hz / chosen.hz - (peak.hz / chosen.hz).round()).abs() * chosen.hz;
         peak.height >= RIVAL * chosen.height && off > 2.0 * CANDIDATES * self.step_hz
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qfabric_types::RandomNumbers;
+
+    /// Events at random distances (1 ms and, on average, 10 ms more), or one every 40 ms. One in sixteen is long.
+    fn events(is_random: bool) -> Vec<Event> {
+        let (mut random, mut at) = (RandomNumbers::new(7), 0.0);
+        let event = |k: u64| {
+            at += if is_random { 1e6 - 1e7 * (1.0 - random.uniform()).ln() } else { 4e7 };
+            let used = Nanos::from_micros(if k.is_multiple_of(16) { 5_000 } else { 100 });
+            Event { at: Instant::new(at as u64), used }
+        };
+        (0..EVENTS as u64).map(event).collect()
+    }
+
+    #[test]
+    fn peaks_are_refined_only_if_one_may_be_a_rhythm_and_never_many() {
+        let (noise, regular) = (Spectrum::of(&events(true)).unwrap(), Spectrum::of(&events(false)).unwrap());
+        assert!(!noise.may_have_rhythm(), "{} of {}", noise.highest(), noise.least_height());
+        assert!(regular.may_have_rhythm());
+        assert_eq!(noise.peaks().len(), MOST_PEAKS);
+        assert!(noise.peaks().is_sorted_by(|a, b| a.hz <= b.hz), "the lowest frequency first");
     }
 }

@@ -226,14 +226,22 @@ pub fn run(cell: Cell, row: Row, extent: Extent) -> Outcome {
 
 /// The mean, and half of its 95 % interval by Student's t.
 fn interval(values: &[f64]) -> (f64, f64) {
-    const T: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n.max(1.0);
     if values.len() < 2 {
         return (mean, 0.0);
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    (mean, T.get(values.len() - 2).copied().unwrap_or(1.96) * (variance / n).sqrt())
+    (mean, students_t(values.len() - 1) * (variance / n).sqrt())
+}
+
+/// The 97.5 % quantile of Student's t with this many degrees of freedom, at least 1. Beyond the table, an expansion
+/// around the normal quantile, which is exact to a thousandth.
+fn students_t(degrees: usize) -> f64 {
+    const TABLE: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
+    let inverse = 1.0 / degrees as f64;
+    let expanded = 1.959_96 + inverse * (2.372 + inverse * (2.823 + inverse * 2.556));
+    TABLE.get(degrees - 1).copied().unwrap_or(expanded)
 }
 
 /// The whole scenario, and the number of jobs whose deadline lies in it.
@@ -309,5 +317,15 @@ mod tests {
         let (mean, half) = interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.30 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!(interval(&[5.0]), (5.0, 0.0));
+    }
+
+    #[test]
+    fn beyond_ten_values_the_interval_is_still_students_t() {
+        for (degrees, quantile) in [(1, 12.71), (9, 2.26), (10, 2.228), (15, 2.131), (30, 2.042), (10_000, 1.960)] {
+            assert!((students_t(degrees) - quantile).abs() < 1e-3, "{degrees}: {}", students_t(degrees));
+        }
+        let values: Vec<f64> = (0..12).map(f64::from).collect();
+        // The variance of 0 to 11 is 13.
+        assert!((interval(&values).1 - 2.201 * (13.0f64 / 12.0).sqrt()).abs() < 2e-3);
     }
 }
