@@ -9,6 +9,11 @@ use qfabric_types::channel::Name;
 use crate::event::Meta;
 use crate::{Event, Limits, Order, Pressure};
 
+/// On a channel that blocks, events of one host may take this many times the bounds of the queue. The host itself keeps
+/// to the bounds once, whatever other hosts send. The rest is for events that it sent before it restarted, or before it
+/// closed the channel and opened it again.
+const SHARE: usize = 2;
+
 /// The memory of buffers that is kept for later events, in bytes.
 const KEPT_BYTES: usize = 256 << 10;
 
@@ -68,7 +73,8 @@ impl Queue {
         };
         let key = (7 - event.priority.min(7), second, self.arrivals);
         let bytes = event.attributes.bytes().len() + event.payload.len();
-        while self.is_full_for(bytes) {
+        let blocks = matches!(rules.1, Pressure::Block { .. });
+        while self.is_full_for(bytes) && !(blocks && self.has_share(host, bytes)) {
             let Some(older) = self.make_room(key.0, rules.1) else { return false };
             dropped(&older);
             self.give_back(older.bytes);
@@ -78,6 +84,16 @@ impl Queue {
         let at = self.events.partition_point(|have| have.key < key);
         self.events.insert(at, waiting);
         true
+    }
+
+    /// Whether the host's share of the queue has room for another event of this number of bytes.
+    fn has_share(&self, host: &Arc<Name>, bytes: usize) -> bool {
+        let (mut events, mut used) = (0, bytes);
+        for waiting in self.events.iter().filter(|waiting| waiting.host == *host) {
+            events += 1;
+            used += waiting.bytes.len();
+        }
+        events < SHARE * self.capacity && used <= SHARE * Limits::QUEUE_BYTES
     }
 
     fn waiting(&mut self, event: &Event<'_>, host: &Arc<Name>, key: (u8, u64, u64)) -> Waiting {

@@ -33,6 +33,8 @@ const TRIES: u32 = 5;
 /// Events of a large window that are reported together, although no other event waits. A source with a smaller window,
 /// because an earlier event was larger, asks when it has to wait.
 const TOGETHER: u64 = 4;
+/// Sources that have left and are asked about at the same time.
+const DEPARTED_AT_ONCE: usize = 32;
 /// Sinks in one mark or report.
 const PORTION: usize = 1024;
 
@@ -82,7 +84,8 @@ impl Delivery {
     ) {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let (lane, incarnation) = (channel.lane(), exit.incarnation());
-        let Some(source) = channel.sources.get_mut(&number) else { return };
+        let (sources, departed) = (&mut channel.sources, &mut channel.departed);
+        let Some(source) = sources.get_mut(&number).or_else(|| departed.get_mut(&number)) else { return };
         for span in channel.roster.spans.iter().filter(|span| !span.local) {
             let seats = (span.from..span.to).filter(|at| wanted(*at, &source.tallies[*at])).map(|at| {
                 let (seat, tally) = (&channel.roster.seats[at], &source.tallies[at]);
@@ -171,11 +174,14 @@ impl Delivery {
         if report.to != exit.incarnation() {
             return;
         }
-        let Some(place) = self.channels.of_source(report.source) else { return };
+        let place = self.channels.of_source(report.source).or_else(|| self.channels.of_departed(report.source));
+        let Some(place) = place else { return };
         let Some(channel) = self.channels.at_mut(place) else { return };
         let Some(span) = channel.roster.of_host(from).cloned() else { return };
         let seats = &channel.roster.seats[span.from..span.to];
-        let Some(source) = channel.sources.get_mut(&report.source) else { return };
+        let (sources, departed) = (&mut channel.sources, &mut channel.departed);
+        let source = sources.get_mut(&report.source).or_else(|| departed.get_mut(&report.source));
+        let Some(source) = source else { return };
         for reported in &report.sinks {
             let Ok(at) = seats.binary_search_by_key(&reported.sink, |seat| seat.member.number) else { continue };
             let tally = &mut source.tallies[span.from + at];
@@ -186,7 +192,10 @@ impl Delivery {
             }
         }
         source.unanswered = 0;
+        channel.forget_departed(now);
         self.unblock(place, report.source, now, exit);
+        // The sources of a host share its part of the sink's queue.
+        self.unblock_all(place, now, exit);
     }
 
     /// The tally of a source of this host for a sink of this host.
@@ -237,7 +246,24 @@ impl Delivery {
         source.probed = Some(now);
         let wanted = |_: usize, tally: &Tally| tally.blocked_since.is_some();
         self.mark_seats(place, number, (Behind::Later, Wait::NONE), wanted, exit);
+        self.probe_departed(place, now, exit);
         exit.wake_by(now + PROBE);
+    }
+
+    /// Asks for the outcomes of the events of sources that have left, because these events may hold other sources up.
+    fn probe_departed(&mut self, place: u32, now: Instant, exit: &mut Exit) {
+        let Some(channel) = self.channels.at_mut(place) else { return };
+        channel.forget_departed(now);
+        let due = channel.departed.iter().filter(|(_, source)| source.probed.is_none_or(|at| now >= at + PROBE));
+        let mut due: Vec<(Option<Instant>, u32)> = due.map(|(number, source)| (source.probed, *number)).collect();
+        due.sort_unstable();
+        due.truncate(DEPARTED_AT_ONCE);
+        for (_, number) in due {
+            let source = self.channels.at_mut(place).and_then(|channel| channel.departed.get_mut(&number));
+            source.into_iter().for_each(|source| source.probed = Some(now));
+            let wanted = |_: usize, tally: &Tally| tally.outstanding() > 0;
+            self.mark_seats(place, number, (Behind::Later, Wait::NONE), wanted, exit);
+        }
     }
 
     /// `None`: this host has no such sink.
@@ -284,6 +310,8 @@ pub(super) fn who_is_full(
     let Some(source) = channel.sources.get(&source) else { return };
     // Sources of other hosts have a part of each queue; without any, a source of this host may fill all of it.
     let is_shared = channel.roster.sources > channel.sources.len();
+    // The window of one source alone never exceeds this host's part of a queue.
+    let has_others = channel.sources.len() + channel.departed.len() > 1;
     for span in &channel.roster.spans {
         let is_bulk = !span.local && channel.lane() != Lane::Control;
         let crowded = is_bulk && links.get(&*span.host).is_some_and(|link| is_crowded(&link.way(channel.lane()).pipe));
@@ -299,7 +327,10 @@ pub(super) fn who_is_full(
                     let sink = channel.sinks.get(&seat.member.number);
                     sink.is_some_and(|sink| sink.is_full_for(source.largest)) || is_shared && is_beyond(capacity)
                 }
-                (capacity, false) => crowded || is_beyond(capacity),
+                (capacity, false) => {
+                    let is_used_up = || has_others && channel.is_used_up(at, capacity, source.largest);
+                    crowded || is_beyond(capacity) || is_used_up()
+                }
             };
         }
     }

@@ -13,6 +13,10 @@ use crate::member::Seat;
 use crate::queue::Queue;
 use crate::{FilterId, Key, Lane, Limits, MemberId, Pressure, SourceCounts, Spec};
 
+/// A source that has left is remembered for this time at most. The sinks' hosts keep its account for 60 s, and marks
+/// must not arrive later.
+const REMEMBERED: Nanos = Nanos::from_millis(55_000);
+
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub id: Arc<ChannelId>,
@@ -21,6 +25,9 @@ pub(crate) struct Channel {
     /// that use it.
     pub opens: u32,
     pub sources: BTreeMap<u32, Source>,
+    /// Sources that have left a channel that blocks, while sinks of other hosts have not read all of their events.
+    /// These events still need room in the sinks' queues.
+    pub departed: BTreeMap<u32, Source>,
     pub sinks: BTreeMap<u32, Sink>,
     pub roster: Roster,
     pub filters: Filters,
@@ -72,6 +79,8 @@ pub(crate) struct Source {
     pub waiting: u32,
     /// The slack of its last event: its marks may wait as long.
     pub slack: Nanos,
+    /// The source has left and is remembered until this time.
+    pub ends: Option<Instant>,
 }
 
 /// The account of the events that a source has sent to one sink.
@@ -134,6 +143,7 @@ impl Channel {
             spec,
             opens: 0,
             sources: BTreeMap::new(),
+            departed: BTreeMap::new(),
             sinks: BTreeMap::new(),
             roster: Roster::default(),
             filters: Filters::default(),
@@ -163,10 +173,48 @@ impl Channel {
     /// The number of events of `bytes` bytes that a source may have under way to a sink of this capacity on another
     /// host.
     pub(crate) fn window(&self, capacity: u32, bytes: usize) -> u64 {
-        // On the data lane the bytes under way are limited for each host: see `pipe`.
-        let most = if self.lane() != Lane::Control { Limits::UNREAD as u64 } else { Limits::UNDER_WAY };
-        let (events, fit) = (u64::from(capacity), most / bytes.max(1) as u64);
+        let (events, fit) = (u64::from(capacity), self.most_unread() / bytes.max(1) as u64);
         (events.min(fit) / self.roster.sources.max(1) as u64).max(1)
+    }
+
+    /// The limit of bytes that a sink on another host has not read.
+    fn most_unread(&self) -> u64 {
+        // On the data lane the bytes under way are limited for each host: see `pipe`.
+        if self.lane() != Lane::Control { Limits::UNREAD as u64 } else { Limits::UNDER_WAY }
+    }
+
+    /// Whether an event of `bytes` bytes has to wait, because the sources of this host, also those that have left, have
+    /// used this host's part of the queue of the seat `at` of another host.
+    pub(crate) fn is_used_up(&self, at: usize, capacity: u32, bytes: usize) -> bool {
+        let (mut events, mut used) = (0_u64, bytes as u64);
+        for source in self.sources.values().chain(self.departed.values()) {
+            let unread = source.tallies.get(at).map_or(0, Tally::outstanding);
+            events = events.saturating_add(unread);
+            used = used.saturating_add(unread.saturating_mul(source.largest as u64));
+        }
+        events > 0 && (events >= u64::from(capacity) || used > self.most_unread())
+    }
+
+    /// A source has left. Remembers it if sinks of other hosts have not read all of its events.
+    pub(crate) fn depart(&mut self, number: u32, mut source: Source, now: Instant) {
+        self.forget_departed(now);
+        if !self.blocks() || !source.is_unread(&self.roster.local()) {
+            return;
+        }
+        source.ends = Some(now + REMEMBERED);
+        if self.departed.len() >= Limits::MEMBERS {
+            self.departed.pop_first();
+        }
+        self.departed.insert(number, source);
+    }
+
+    /// Forgets the sources that have left and whose events were read, or whose time is over.
+    pub(crate) fn forget_departed(&mut self, now: Instant) {
+        if self.departed.is_empty() {
+            return;
+        }
+        let local = self.roster.local();
+        self.departed.retain(|_, source| source.ends.is_some_and(|ends| now < ends) && source.is_unread(&local));
     }
 }
 
@@ -222,6 +270,11 @@ impl Roster {
 }
 
 impl Source {
+    /// Whether sinks outside the seats `local` have not read all of its events.
+    fn is_unread(&self, local: &std::ops::Range<usize>) -> bool {
+        self.tallies.iter().enumerate().any(|(at, tally)| tally.outstanding() > 0 && !local.contains(&at))
+    }
+
     /// Moves the tallies of remaining sinks to a new roster. A sink of a restarted host is a different sink.
     pub(crate) fn reseat(&mut self, before: &Roster, now: &Roster) {
         let mut former: Vec<_> = std::mem::take(&mut self.tallies).into_iter().map(Some).collect();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use qfabric_types::Instant;
 use qfabric_types::channel::ChannelId;
 
 use super::channel::{Channel, Sink, Source};
@@ -55,6 +56,13 @@ impl Channels {
         self.sources.get(&number).copied()
     }
 
+    /// The place of the channel that remembers the source, which has left.
+    pub(crate) fn of_departed(&self, number: u32) -> Option<u32> {
+        let remembers = |channel: &Channel| channel.departed.contains_key(&number);
+        let place = self.slots.iter().position(|slot| slot.as_ref().is_some_and(remembers))?;
+        u32::try_from(place).ok()
+    }
+
     /// The place of the sink's channel.
     pub(crate) fn of_sink(&self, number: u32) -> Option<u32> {
         self.sinks.get(&number).copied()
@@ -97,10 +105,12 @@ impl Channels {
     }
 
     /// Returns the source's channel.
-    pub(crate) fn remove_source(&mut self, number: u32) -> Option<&Channel> {
+    pub(crate) fn remove_source(&mut self, number: u32, now: Instant) -> Option<&Channel> {
         let place = self.sources.remove(&number)?;
         let channel = self.at_mut(place)?;
-        channel.sources.remove(&number);
+        if let Some(source) = channel.sources.remove(&number) {
+            channel.depart(number, source, now);
+        }
         Some(channel)
     }
 

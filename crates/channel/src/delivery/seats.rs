@@ -107,7 +107,7 @@ impl Delivery {
         let Some(channel) = self.channels.at_mut(place) else { return };
         let roster = Roster::of(directory, channel, &self.host);
         let before = std::mem::replace(&mut channel.roster, roster);
-        for source in channel.sources.values_mut() {
+        for source in channel.sources.values_mut().chain(channel.departed.values_mut()) {
             source.reseat(&before, &channel.roster);
         }
         let fresh = channel.roster.newcomers(&before);
@@ -126,7 +126,8 @@ impl Delivery {
                 roster.spans.iter().map(of).collect::<Vec<_>>()
             };
             assert_eq!(spans(&channel.roster), spans(&anew));
-            assert!(channel.sources.values().all(|source| source.tallies.len() == anew.seats.len()));
+            let mut sources = channel.sources.values().chain(channel.departed.values());
+            assert!(sources.all(|source| source.tallies.len() == anew.seats.len()));
         }
     }
 }
@@ -146,7 +147,7 @@ impl Channel {
                 roster.make_room(at, &member.host, incarnation, local);
                 roster.types.insert(at, info.types);
                 roster.seats.insert(at, Seat { member, info });
-                for source in self.sources.values_mut() {
+                for source in self.sources.values_mut().chain(self.departed.values_mut()) {
                     source.tallies.insert(at, Tally { from: source.last, ..Tally::default() });
                 }
                 true
@@ -167,7 +168,7 @@ impl Channel {
             span.to -= usize::from(span.to > at);
         }
         roster.spans.retain(|span| span.from < span.to);
-        for source in self.sources.values_mut() {
+        for source in self.sources.values_mut().chain(self.departed.values_mut()) {
             let tally = source.tallies.remove(at);
             source.close(tally, local);
         }

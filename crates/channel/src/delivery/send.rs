@@ -82,15 +82,20 @@ impl Step<'_> {
         remote
     }
 
+    /// The size of the event's longest payload, after the OUT-filters.
+    pub(super) fn longest(&self, payload: &[u8]) -> usize {
+        let Scratch { changed, copies_out, .. } = &*self.scratch;
+        let longest = copies_out.iter().map(|(_, copy)| copy.len()).max().unwrap_or(0);
+        longest.max(changed.payload(payload).len())
+    }
+
     /// Whether the event goes through the hosts' pipes: it is large, earlier frames of its source wait there, or it
     /// must not be lost and the network has no room.
     fn has_to_wait(&self, number: u32, payload: &[u8]) -> bool {
         if self.channel.lane() == Lane::Control {
             return false;
         }
-        let Scratch { changed, copies_out, chosen, .. } = &*self.scratch;
-        let longest = copies_out.iter().map(|(_, copy)| copy.len()).max().unwrap_or(0);
-        let longest = longest.max(changed.payload(payload).len());
+        let (chosen, longest) = (&self.scratch.chosen, self.longest(payload));
         let waits = self.channel.sources.get(&number).is_some_and(|source| source.waiting > 0);
         if waits || longest > Limits::WHOLE || !self.channel.blocks() {
             return waits || longest > Limits::WHOLE;

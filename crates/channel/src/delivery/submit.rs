@@ -93,7 +93,7 @@ impl Step<'_> {
         let wanted = aim(&self.channel.roster, event, &mut self.scratch.chosen);
         let passed = self.filter(number, event, wanted);
         sent.filtered = (wanted - passed) as u32;
-        let held = self.hold_back(number, event.payload.len() + self.scratch.attributes.len())?;
+        let held = self.hold_back(number, self.longest(event.payload) + self.scratch.attributes.len())?;
         let held = held + self.leave_out_crowded(number, event.payload.len());
         let late = self.leave_out_late(event);
         sent.dropped = held + late;

@@ -99,7 +99,8 @@ impl Delivery {
         }
     }
 
-    fn unblock_all(&mut self, place: u32, now: Instant, exit: &mut Exit) {
+    /// Lets those waiting sources of a channel go on that have room.
+    pub(super) fn unblock_all(&mut self, place: u32, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at(place) else { return };
         let waiting = channel.sources.iter().filter(|(_, source)| source.waits_until.is_some());
         for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {

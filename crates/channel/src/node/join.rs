@@ -68,7 +68,7 @@ impl Node {
 
     /// Ends a source; its events that are under way still arrive.
     pub fn leave_source(&mut self, source: SourceId, now: Instant) -> Result<(), Error> {
-        let channel = self.delivery.channels.remove_source(source.0).ok_or(Error::no_source(source))?;
+        let channel = self.delivery.channels.remove_source(source.0, now).ok_or(Error::no_source(source))?;
         let id = (*channel.id).clone();
         self.change(Change::SourceGone(id, source));
         self.settle(now);
