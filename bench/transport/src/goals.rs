@@ -51,14 +51,12 @@ fn of_engine(report: &Report, engine: Engine) -> Vec<Goal> {
         let share = report.summary((engine, 0), |measure| Some(measure.beside_bps? / unreserved));
         return vec![Goal::at_least(format!("{name}: TCP beside it, of the unreserved part"), share, 0.9)];
     }
-    let (rival, least) = best_rival(report).map_or(("any rival".to_owned(), 0.0), |(rival, most)| (rival.word(), most));
+    let best = best_rival(report);
+    let (rival, least) = best.map_or(("any rival".to_owned(), 0.0), |(rival, most)| (rival.word(), most));
+    let in_time = best.and_then(|_| report.summary((engine, 0), |measure| Some(measure.in_time)));
     let cpu = ratio(report, engine, Engine::Srt120, Measure::cpu_ms_per_mbit);
     vec![
-        Goal::at_least(
-            format!("{name}: frames in time, beside the best rival's, {rival}"),
-            report.summary((engine, 0), |measure| Some(measure.in_time)),
-            least,
-        ),
+        Goal::at_least(format!("{name}: frames in time, beside the best rival's, {rival}"), in_time, least),
         Goal::at_most(format!("{name}: delay p99, ms"), report.summary((engine, 0), |measure| measure.p99_ms), 150.0),
         Goal::at_most(format!("{name}: CPU time per Mbit, of SRT's"), cpu, 1.2),
     ]
@@ -94,6 +92,8 @@ pub(crate) fn table(goals: &[Goal]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Options;
+    use crate::report::Record;
 
     #[test]
     fn a_goal_without_a_figure_is_neither_met_nor_not() {
@@ -102,5 +102,16 @@ mod tests {
         assert_eq!(met(Spread::of([1.0])), Some(true));
         assert_eq!(met(Spread::of([1.1])), Some(false));
         assert_eq!(Goal::at_least(String::new(), Spread::of([0.9]), 0.9).met, Some(true));
+    }
+
+    #[test]
+    fn without_a_rival_the_goal_beside_the_best_one_is_not_measured() {
+        let of = |engines: Vec<Engine>| {
+            let mut report = Report::new(String::new(), &Options::example(), engines.clone(), vec![None]);
+            let record = |engine| Record { round: 0, engine, flow: 0, measure: Measure::default() };
+            report.records.extend(engines.into_iter().map(record));
+            super::of(&report)[0].met
+        };
+        assert_eq!((of(vec![Engine::Metp]), of(vec![Engine::Metp, Engine::Tcp])), (None, Some(true)));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use qfabric_linux::clock;
 use qfabric_stream::{Arrival, Receiver, Shape, StreamRequest, Together, send};
@@ -73,9 +73,11 @@ struct ReceiveOptions {
 }
 
 impl Timing {
-    fn shape(&self, bytes: u32) -> Shape {
-        let frames = (self.seconds * 1_000_000_000 / self.period.get().max(1)) as u32;
-        Shape { period: self.period, phase: self.phase, bytes, frames }
+    fn shape(&self, bytes: u32) -> Result<Shape> {
+        ensure!(self.period > Nanos::ZERO, "--period is zero; use the time between two frames, such as 40ms");
+        let frames = self.seconds.saturating_mul(1_000_000_000) / self.period.get();
+        let frames = u32::try_from(frames).context("too many frames; use a longer --period or fewer --seconds")?;
+        Ok(Shape { period: self.period, phase: self.phase, bytes, frames })
     }
 }
 
@@ -87,11 +89,11 @@ fn main() -> Result<()> {
 }
 
 fn sending(options: SendOptions) -> Result<()> {
+    let shape = options.timing.shape(options.bytes)?;
     let any: SocketAddr = if options.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
     let socket = UdpSocket::bind(any)?;
     socket.connect(options.to).with_context(|| format!("cannot reach {}", options.to))?;
-    let shape = options.timing.shape(options.bytes);
-    let rate = options.rate_mbit.unwrap_or_default() * 1_000_000;
+    let rate = options.rate_mbit.unwrap_or_default().saturating_mul(1_000_000);
     let interface = options.interface.map(|name| (name, rate));
     let wish = StreamRequest { service: options.service, interface, window: options.window };
     let mut together = Together::load(&wish)?;
@@ -119,12 +121,27 @@ fn render(service: Option<Nanos>) {
 }
 
 fn receiving(options: &ReceiveOptions) -> Result<()> {
+    let shape = options.timing.shape(0)?;
     let socket = UdpSocket::bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen))?;
-    let shape = options.timing.shape(0);
-    let arrivals = Receiver::new(socket).until(clock::now() + Nanos::from_millis(1_000 * options.timing.seconds))?;
+    let span = Nanos::new(options.timing.seconds.saturating_mul(1_000_000_000));
+    let arrivals = Receiver::new(socket).until(clock::now() + span)?;
     let age = |arrival: &Arrival| arrival.end.since(arrival.release);
     let in_time = arrivals.iter().filter(|arrival| age(arrival) <= shape.bound()).count();
     let oldest = arrivals.iter().map(age).max().unwrap_or_default();
     println!("{} frames, {in_time} not older than Θ + T = {}; the oldest {oldest}", arrivals.len(), shape.bound());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_of_zero_and_too_many_frames_are_refused_with_the_next_step() {
+        let timing = |period, seconds| Timing { period, phase: Nanos::ZERO, seconds };
+        assert_eq!(timing(Nanos::from_millis(40), 10).shape(1).unwrap().frames, 250);
+        let refused = |timing: Timing| timing.shape(1).unwrap_err().to_string();
+        assert!(refused(timing(Nanos::ZERO, 10)).contains("40ms"));
+        assert!(refused(timing(Nanos::new(1), u64::MAX)).contains("--seconds"));
+    }
 }

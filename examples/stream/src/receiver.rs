@@ -52,11 +52,15 @@ impl Receiver {
     }
 
     fn take(&mut self, packet: &[u8], now: Instant) -> Option<Arrival> {
-        let Head { frame, pieces, release, .. } = Head::read(packet)?;
+        let Head { frame, piece, pieces, release } = Head::read(packet)?;
         if self.current.0 != frame {
             self.current = (frame, 0);
         }
-        self.current.1 += 1;
+        // A gap before this packet, or a packet that the network repeats.
+        if piece != self.current.1 {
+            return None;
+        }
+        self.current.1 = piece.checked_add(1)?;
         (self.current.1 == pieces).then_some(Arrival { frame, release, end: now })
     }
 }
@@ -79,6 +83,8 @@ mod tests {
             |frame, piece| receiver.take(&packet(frame, piece), Instant::new(9)).map(|arrival| arrival.frame);
         assert_eq!((take(0, 0), take(0, 1)), (None, Some(0)));
         assert_eq!((take(1, 1), take(2, 0), take(2, 1)), (None, None, Some(2)));
+        assert_eq!((take(3, 0), take(3, 0), take(3, 1)), (None, None, Some(3)), "a repeated packet does not count");
+        assert_eq!((take(4, u16::MAX), take(3, 1)), (None, None));
     }
 
     #[test]

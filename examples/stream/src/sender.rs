@@ -19,7 +19,7 @@ pub fn send(socket: &UdpSocket, shape: &Shape, start: Instant, mut render: impl 
         render(frame);
         transmit(socket, shape, frame, release)?;
         sent += 1;
-        let passed = clock::now().since(start).get() / shape.period.get();
+        let passed = clock::now().since(start).get() / shape.period.get().max(1);
         frame = (frame + 1).max(passed as u32);
     }
     Ok(sent)

@@ -133,7 +133,13 @@ impl Server {
     fn run_once(&mut self) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.again);
         let longest = if ready.is_empty() { self.longest_wait() } else { Duration::ZERO };
+        let again = ready.len();
         self.backend.wait(&self.table, longest, &mut ready)?;
+        if again > 0 {
+            // The back end may name the same sockets: each has one turn, or its turns would become more and more.
+            ready.sort_unstable();
+            ready.dedup();
+        }
         for fd in ready {
             if fd == self.listener { self.accept()? } else { self.serve(fd)? }
         }
@@ -247,5 +253,35 @@ impl Server {
             self.set_interest(self.listener, Interest::Read)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::backend::Kind;
+    use crate::work::Work;
+
+    #[test]
+    fn a_client_with_many_requests_has_one_turn_at_a_time() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        let address = SocketAddr::try_from(net::getsockname(&listener).unwrap()).unwrap();
+        let backend = Kind::Epoll.open(|| unreachable!("epoll needs no daemon")).unwrap();
+        let settings = Settings { connections: 8, patience: Duration::from_secs(60) };
+        let site = Site::new(Work { rounds: 1 });
+        let mut server = Server::new(listener, backend, site, settings, Box::new(|_, _| {})).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all("HEAD / HTTP/1.1\r\n\r\n".repeat(3_000).as_bytes()).unwrap();
+        while server.counters.replies == 0 {
+            server.run_once().unwrap();
+        }
+        for _ in 0..10 {
+            let before = server.counters.replies;
+            server.run_once().unwrap();
+            assert_eq!((server.counters.replies - before, server.again.len()), (4, 1));
+        }
     }
 }

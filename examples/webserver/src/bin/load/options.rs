@@ -118,6 +118,10 @@ impl Options {
         ensure!((0.1..=60.0).contains(&self.timeout), "--timeout {} is not between 0.1 and 60", self.timeout);
         ensure!((1..=9).contains(&self.repeats), "--repeats {} is not between 1 and 9", self.repeats);
         ensure!(self.busy.is_none_or(|n| (1..=1_000).contains(&n)), "--busy is not between 1 and 1000");
+        ensure!(
+            self.busy.is_none() || self.servers.iter().any(|server| server.shows_mechanism()),
+            "--busy compares select, poll, epoll and ecalls; name one of them with --servers"
+        );
         ensure!(self.idle <= 20_000, "--idle {} is above 20000", self.idle);
         for factor in &self.factors {
             ensure!((0.01..=100.0).contains(factor), "--factors {factor} is not between 0.01 and 100");
@@ -143,5 +147,7 @@ mod tests {
             let refusal = Options::parse_from(["load", option]).check().unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal}");
         }
+        let nothing = Options::parse_from(["load", "--busy=8", "--servers=nginx,ecalls-controlled"]);
+        assert!(nothing.check().unwrap_err().to_string().contains("--servers"));
     }
 }

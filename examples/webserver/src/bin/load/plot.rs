@@ -17,10 +17,10 @@ const INK: RGBColor = RGBColor(51, 65, 85);
 const GRID: RGBColor = RGBColor(226, 232, 240);
 
 pub(crate) fn write(folder: &Path, report: &Report) -> Result<()> {
-    let share = |row: &Row| 100.0 * row.seen.replies / capacity(report, row);
+    let share = |row: &Row| Some(100.0 * row.seen.replies / capacity(report, row));
     let pictures = [
         ("replies.svg", svg(report, "replies in time, % of capacity", &share)?),
-        ("times.svg", svg(report, "response time of replies, ms (mean)", &|row| row.seen.response_ms)?),
+        ("times.svg", svg(report, "response time of replies, ms (mean)", &response)?),
     ];
     for (name, text) in pictures {
         let path = folder.join(name);
@@ -29,11 +29,16 @@ pub(crate) fn write(folder: &Path, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// None: there was no reply, whose time httperf prints as zero.
+fn response(row: &Row) -> Option<f64> {
+    (row.seen.replies > 0.0).then_some(row.seen.response_ms)
+}
+
 fn capacity(report: &Report, row: &Row) -> f64 {
     if row.server.is_nginx() { report.nginx_capacity } else { report.capacity }
 }
 
-fn svg(report: &Report, caption: &str, value: &dyn Fn(&Row) -> f64) -> Result<String> {
+fn svg(report: &Report, caption: &str, value: &dyn Fn(&Row) -> Option<f64>) -> Result<String> {
     static LETTERS: Once = Once::new();
     LETTERS.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
     let mut text = String::new();
@@ -45,12 +50,12 @@ fn draw<DB: DrawingBackend>(
     backend: DB,
     report: &Report,
     caption: &str,
-    value: &dyn Fn(&Row) -> f64,
+    value: &dyn Fn(&Row) -> Option<f64>,
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     let area = backend.into_drawing_area();
     area.fill(&WHITE)?;
     let right = report.rows.iter().map(|row| row.factor).fold(1.0, f64::max);
-    let top = report.rows.iter().map(value).fold(1.0, f64::max) * 1.1;
+    let top = report.rows.iter().filter_map(value).fold(1.0, f64::max) * 1.1;
     let mut chart = ChartBuilder::on(&area)
         .caption(caption, ("sans-serif", 16).into_font().color(&INK))
         .margin(10)
@@ -65,8 +70,8 @@ fn draw<DB: DrawingBackend>(
         .x_desc("offered load, multiples of the capacity")
         .draw()?;
     for server in servers(report) {
-        let points = report.rows.iter().filter(|row| row.server == server).map(|row| (row.factor, value(row)));
-        let points: Vec<_> = points.collect();
+        let rows = report.rows.iter().filter(|row| row.server == server);
+        let points: Vec<_> = rows.filter_map(|row| Some((row.factor, value(row)?))).collect();
         let style = colour(server).stroke_width(2);
         chart
             .draw_series(LineSeries::new(points.iter().copied(), style).point_size(3))?
@@ -110,5 +115,13 @@ mod tests {
             let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
             assert!(text.contains("select") && text.contains("nginx + guard"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_load_without_replies_has_no_point_in_the_picture_of_times() {
+        let mut report = report();
+        assert_eq!(response(&report.rows[1]), Some(120.0));
+        report.rows[1].seen.replies = 0.0;
+        assert_eq!(response(&report.rows[1]), None);
     }
 }

@@ -46,6 +46,8 @@ fn head(report: &Report) -> String {
 
 fn cells(report: &Report, row: &Row) -> [String; 9] {
     let seen = &row.seen;
+    // Without replies httperf prints zeros.
+    let time = |ms: f64| if seen.replies > 0.0 { format!("{ms:.0}") } else { "–".to_owned() };
     [
         row.server.label().to_owned(),
         format!("{}x", row.factor),
@@ -53,9 +55,9 @@ fn cells(report: &Report, row: &Row) -> [String; 9] {
         format!("{:.0}", seen.replies),
         format!("{:.0} %", 100.0 * seen.replies / capacity(report, row)),
         format!("{:.0} %", 100.0 * seen.given_up),
-        format!("{:.0}", seen.response_ms),
-        format!("{:.0}", seen.median_ms),
-        format!("{:.0}", seen.max_ms),
+        time(seen.response_ms),
+        time(seen.median_ms),
+        time(seen.max_ms),
     ]
 }
 
@@ -118,6 +120,15 @@ pub(crate) mod tests {
     fn each_point_is_a_row_with_its_share_of_the_capacity() {
         let text = table(&report());
         assert!(text.contains("10 %") && text.contains("nginx + guard") && text.contains("95 %"), "{text}");
+    }
+
+    #[test]
+    fn a_load_without_replies_has_no_times() {
+        let mut report = report();
+        report.rows[1].seen = HttperfResult { offered: 600.0, ..HttperfResult::default() };
+        let text = table(&report);
+        let line = text.lines().find(|line| line.contains("3x")).unwrap();
+        assert_eq!(line.matches('–').count(), 3, "{text}");
     }
 
     #[test]
