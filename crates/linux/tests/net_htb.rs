@@ -58,6 +58,40 @@ fn a_class_keeps_its_rate_and_a_change_takes_effect_at_once() {
     assert!(fast > 2 * slow && fast + slow >= 90, "{fast} packets after {slow}");
 }
 
+#[test]
+fn a_changed_limit_holds_for_the_packets_that_wait() {
+    let Some(_live) = root() else { return };
+    let (pair, mut book) = (Pair::new("limit"), Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(100_000_000), &mut book).unwrap();
+    // Two packets leave at once, and the next one 20 s later.
+    let mut slow = spec(5, 60_000, 1);
+    slow.limit = 10;
+    let id = attachment.begin(&slow).unwrap();
+    let sender = Sender::to(&pair, 5);
+    (0..40).for_each(|_| sender.send(1_000));
+    assert_eq!(attachment.counters(id).waiting, 10);
+    let limit = Some(20);
+    let longer = slow.changed(&StreamChange { limit, ..StreamChange::default() });
+    attachment.change(id, &longer).unwrap();
+    assert_eq!(attachment.counters(id).waiting, 10, "the packets that waited still wait");
+    (0..40).for_each(|_| sender.send(1_000));
+    assert_eq!(attachment.counters(id).waiting, 20);
+    attachment.detach(&mut book).unwrap();
+}
+
+#[test]
+fn a_stream_ends_although_another_program_has_replaced_the_discipline() {
+    let Some(_live) = root() else { return };
+    let (pair, mut book) = (Pair::new("gone"), Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(100_000_000), &mut book).unwrap();
+    let id = attachment.begin(&spec(5, 20, 1)).unwrap();
+    pair.pfifo();
+    attachment.end(id).unwrap();
+    assert_eq!(attachment.streams().count(), 0);
+    attachment.detach(&mut book).unwrap();
+    assert_eq!(pair.root(), "pfifo", "the discipline of the other program stays");
+}
+
 /// A class drops no late packet, so that a window saves nothing: the stream needs C in every T.
 #[test]
 fn a_class_offers_no_window_and_no_phase() {

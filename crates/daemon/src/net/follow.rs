@@ -26,8 +26,11 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Interval at which the thread checks whose packets the selectors take, and tries to open configured links.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// Refused changes by stream. A refused change is not tried again until the attributes differ.
-type Refused = BTreeMap<(String, StreamId), StreamSpec>;
+/// A stream, by interface and number, and the subscription that it follows.
+type Followed = (String, StreamId, SubscriptionId);
+
+/// Refused changes of the streams that follow now. A refused change is not tried again until the attributes differ.
+type Refused = BTreeMap<Followed, StreamSpec>;
 
 pub(super) fn start(net: &Arc<Net>, ecalls: &Arc<Ecalls>, ending: &Ending) -> io::Result<()> {
     let (net, ecalls) = (Arc::downgrade(net), Arc::downgrade(ecalls));
@@ -58,10 +61,12 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     net.steer(&mut state);
     let readings = net.count(&state);
     let followed = followed(&state);
-    for (interface, id, subscription) in &followed {
+    refused.retain(|key, _| followed.contains(key));
+    for stream in &followed {
+        let (interface, id, subscription) = stream;
         let daemon = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
         match ecalls.subscription(daemon, *subscription) {
-            Ok(info) => apply(&mut state, interface, *id, &info.attributes, refused),
+            Ok(info) => apply(&mut state, stream, &info.attributes, refused),
             Err(_) => forget(&mut state, interface, *id),
         }
     }
@@ -73,25 +78,25 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     Some(!followed.is_empty())
 }
 
-fn followed(state: &State) -> Vec<(String, StreamId, SubscriptionId)> {
+fn followed(state: &State) -> Vec<Followed> {
     let of = |(name, entry): (&String, &super::Interface)| {
         entry.followed.iter().map(|(id, subscription)| (name.clone(), *id, *subscription)).collect::<Vec<_>>()
     };
     state.attached.iter().flat_map(of).collect()
 }
 
-fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String, i64)], refused: &mut Refused) {
+fn apply(state: &mut State, stream: &Followed, attributes: &[(String, i64)], refused: &mut Refused) {
+    let (interface, id) = (stream.0.as_str(), stream.1);
     let Ok(entry) = state.get(interface) else { return };
     let (Ok(spec), Some(holder)) = (entry.attachment.spec(id), entry.holders.get(&id)) else { return };
     // The size that the user asked for. The granted one may be smaller, and would differ in every look.
     let now = StreamSpec { size: holder.wanted, terms: holder.terms.clone(), ..spec.clone() };
     let wanted = entry.attachment.kept(&now.following(attributes));
-    let key = (interface.to_owned(), id);
-    if wanted == now || refused.get(&key) == Some(&wanted) {
+    if wanted == now || refused.get(stream) == Some(&wanted) {
         return;
     }
     match entry.set(id, &wanted) {
-        Ok(()) => drop(refused.remove(&key)),
+        Ok(()) => drop(refused.remove(stream)),
         Err(problem) => {
             tracing::warn!(
                 interface,
@@ -99,7 +104,7 @@ fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String
                 "the stream keeps its properties, because the attributes ask for a change that is refused: {}",
                 problem.message
             );
-            refused.insert(key, wanted);
+            refused.insert(stream.clone(), wanted);
         }
     }
 }
@@ -108,5 +113,31 @@ fn apply(state: &mut State, interface: &str, id: StreamId, attributes: &[(String
 fn forget(state: &mut State, interface: &str, id: StreamId) {
     if let Ok(entry) = state.get(interface) {
         entry.followed.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use qfabric_types::BitRate;
+
+    use super::super::site::{ROOT, Site, site, stream};
+    use super::*;
+
+    #[test]
+    fn a_new_stream_with_the_number_of_an_ended_one_gets_the_change_that_was_refused_before() {
+        let Some(Site { net, .. }) = &site() else { return };
+        let begin = |mark, rate| net.begin(ROOT, "qf5", &stream(mark, BitRate::new(rate))).unwrap().id;
+        let (id, other) = (begin(1, 1_000_000), begin(2, 7_000_000));
+        let larger = i64::from(stream(1, BitRate::new(5_000_000)).size);
+        let (mut refused, attributes) = (Refused::new(), [("size_bytes".to_owned(), larger)]);
+        let mut follow = |subscription| {
+            apply(&mut net.state(), &("qf5".to_owned(), id, subscription), &attributes, &mut refused);
+            net.show("qf5").unwrap().streams[0].promise.rate_bps
+        };
+        assert_eq!(follow(1), BitRate::new(1_000_000), "8 of 10 Mbit/s are promised");
+        net.end(ROOT, "qf5", other).unwrap();
+        net.end(ROOT, "qf5", id).unwrap();
+        assert_eq!(begin(1, 1_000_000), id);
+        assert_eq!(follow(2), BitRate::new(5_000_000));
     }
 }

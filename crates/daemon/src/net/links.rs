@@ -121,8 +121,7 @@ impl State {
     pub(super) fn forget_vanished(&mut self) {
         let vanished = self.attached.iter().filter(|(_, entry)| !entry.attachment.is_there());
         for name in vanished.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            let link = self.attached.get(&name).filter(|entry| entry.is_attached_for_link);
-            let request = link.and_then(|entry| entry.opened.clone());
+            let request = self.attached.get(&name).and_then(|entry| entry.opened.clone());
             if let Err(problem) = self.detach(&name) {
                 tracing::debug!(interface = name, "the vanished interface is not forgotten yet: {problem}");
                 continue;

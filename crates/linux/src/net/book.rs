@@ -135,7 +135,8 @@ pub struct NetRestored {
 pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     let path = directory.join(FILE);
     let failed = |source| NetError::Journal { path: path.clone(), source };
-    let Some(written) = read(&path).map_err(failed)? else { return Ok(NetRestored::default()) };
+    let unreadable = |source| NetError::Unreadable { path: path.clone(), source };
+    let Some(written) = read(&path).map_err(unreadable)? else { return Ok(NetRestored::default()) };
     let mut done = NetRestored::default();
     if written.boot == release::boot_id()
         && let Some(pid) = written.running_service()
@@ -166,9 +167,7 @@ fn read(path: &Path) -> io::Result<Option<RecordFile>> {
     };
     let own = rustix::process::geteuid().as_raw();
     if !metadata.is_file() || metadata.uid() != own || metadata.mode() & 0o022 != 0 || metadata.len() > MAX_BYTES {
-        return Err(io::Error::other(
-            "it is not a regular file that only this user can write; inspect the file and remove it",
-        ));
+        return Err(io::Error::other("it is not a regular file that only this user can write"));
     }
     Ok(Some(serde_json::from_slice(&files::bytes(path)?)?))
 }
@@ -213,7 +212,8 @@ mod tests {
         let path = folder.path().join(FILE);
         for text in ["", "{}", r#"{"boot":"","namespace":1,"entries":[{"interface":"lo"}]}"#] {
             fs::write(&path, text).unwrap();
-            assert!(restore(folder.path()).is_err(), "{text:?}");
+            let refused = restore(folder.path()).unwrap_err().problem();
+            assert!(refused.next_step.starts_with("inspect the file"), "{text:?}: {refused:?}");
         }
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();

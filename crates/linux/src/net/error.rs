@@ -87,6 +87,11 @@ pub enum NetError {
         path: std::path::PathBuf,
         source: io::Error,
     },
+    /// The record of former disciplines cannot be read.
+    Unreadable {
+        path: std::path::PathBuf,
+        source: io::Error,
+    },
     /// The recorded interfaces belong to a service that runs, and restores them when it ends.
     Running {
         path: std::path::PathBuf,
@@ -163,6 +168,7 @@ impl NetError {
                 format!("{}: {source}; nothing was changed", path.display()),
                 "free some space in the run folder",
             ),
+            NetError::Unreadable { path, source } => unreadable(path, source),
             NetError::Running { path, pid } => running(path, *pid),
             NetError::Kernel { interface, what, source } => {
                 refused(format!("{interface}: {what}: {source}"), "look at the interface with `qfabric net show`")
@@ -183,6 +189,13 @@ fn classful(interface: &str, kind: &str) -> Problem {
     refused(
         format!("{interface} has a {kind} with classes or children, which could not be put back later"),
         format!("remove it first: tc qdisc del dev {interface} root"),
+    )
+}
+
+fn unreadable(path: &std::path::Path, source: &io::Error) -> Problem {
+    refused(
+        format!("{}: {source}; nothing was changed", path.display()),
+        "inspect the file and remove it; a queue that is left is removed by: tc qdisc del dev INTERFACE root",
     )
 }
 

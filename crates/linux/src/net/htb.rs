@@ -40,6 +40,8 @@ const TCA_BPF_NAME: u16 = 7;
 const TCA_STATS2: u16 = 7;
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
+/// The number of packets in 64 bits, if it is too large for the basic counters.
+const TCA_STATS_PKT64: u16 = 8;
 
 /// Length of the kernel's tick of packet scheduling, in ns.
 const TICK_NS: u64 = 64;
@@ -132,15 +134,20 @@ impl Htb {
         self.selectors.add(key, slot)
     }
 
+    /// Changes a stream. Packets that wait in its class stay there.
     pub(super) fn change(&self, slot: u32, spec: &StreamSpec) -> io::Result<()> {
-        self.class(LINK, FIRST_STREAM + slot, Class::of(spec, self.link.rate_bps / 8))
+        self.set(slot, spec)
     }
 
     /// Ends a stream. Packets that wait in its class are dropped.
     pub(super) fn end(&mut self, slot: u32, key: &Key) -> io::Result<()> {
         self.selectors.remove(key)?;
         let object = Object { ifindex: self.ifindex, handle: FIRST_STREAM + slot, ..Object::default() };
-        netlink::act(Message::new(RTM_DELTCLASS, 0, object))
+        match netlink::act(Message::new(RTM_DELTCLASS, 0, object)) {
+            // The interface has vanished, or another program has replaced the discipline: its classes went with it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(()),
+            ended => ended,
+        }
     }
 
     /// Sets the kinds of selectors that are in use.
@@ -207,6 +214,9 @@ impl Count {
                 TCA_STATS_BASIC => {
                     let bytes = value.get(..8).map_or(0, |b| u64::from_ne_bytes(b.try_into().expect("eight bytes")));
                     (count.bytes, count.packets) = (bytes, word(value, 8));
+                }
+                TCA_STATS_PKT64 if value.len() >= 8 => {
+                    count.packets = u64::from_ne_bytes(value[..8].try_into().expect("eight bytes"));
                 }
                 TCA_STATS_QUEUE => (count.waiting, count.drops) = (word(value, 0), word(value, 8)),
                 _ => {}
@@ -295,5 +305,8 @@ mod tests {
         push(&mut stats, TCA_STATS_BASIC, &[&9u64.to_ne_bytes()[..], &3u32.to_ne_bytes(), &[0; 4]].concat());
         push(&mut stats, TCA_STATS_QUEUE, &[2u32, 7, 1, 0, 0].map(u32::to_ne_bytes).concat());
         assert_eq!(Count::of(&stats), Count { bytes: 9, packets: 3, waiting: 2, drops: 1 });
+        let many = u64::from(u32::MAX) + 4;
+        push(&mut stats, TCA_STATS_PKT64, &many.to_ne_bytes());
+        assert_eq!(Count::of(&stats).packets, many);
     }
 }

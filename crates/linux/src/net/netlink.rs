@@ -201,8 +201,8 @@ fn read(mut datagram: &[u8], answer: &mut impl FnMut(&[u8])) -> Option<io::Resul
         let kind = u16::from_ne_bytes(header[4..6].try_into().ok()?);
         let Some(body) = datagram.get(HEADER..length) else { break };
         match kind {
-            NLMSG_DONE => return Some(Ok(())),
-            NLMSG_ERROR => return Some(outcome(body)),
+            // The end of a list has an error number too: not 0 if the list is incomplete.
+            NLMSG_DONE | NLMSG_ERROR => return Some(outcome(body)),
             _ => answer(body),
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -241,6 +241,19 @@ mod tests {
         assert_eq!(u32::from_ne_bytes(bytes[..4].try_into().unwrap()) as usize, bytes.len());
         let answer = Answer::parse(&bytes[HEADER..]).unwrap();
         assert_eq!((answer.object, answer.name(1).as_deref()), (object, Some("fq")));
+    }
+
+    #[test]
+    fn a_list_that_the_kernel_could_not_complete_is_an_error() {
+        let end = |code: i32| {
+            let mut datagram = 20u32.to_ne_bytes().to_vec();
+            datagram.extend(NLMSG_DONE.to_ne_bytes());
+            datagram.resize(HEADER, 0);
+            datagram.extend(code.to_ne_bytes());
+            read(&datagram, &mut |_: &[u8]| ()).unwrap()
+        };
+        assert!(end(0).is_ok());
+        assert_eq!(end(-libc::EMSGSIZE).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
     }
 
     #[test]
