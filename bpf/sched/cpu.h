@@ -180,10 +180,16 @@ QF_INLINE int qf_raise_one(struct qf_machine *m, u32 slot, u64 deadline)
 	u64 over = s->events[0] + s->events[1] + s->events[2] + s->events[3] + s->events[4] + s->events_late;
 	int error;
 
-	if (s->own[0] - over >= QF_EVENTS_EACH) {
+	if (s->own[0] - over >= QF_EVENTS_EACH && s->event_deadline_ns >= m->now_ns) {
 		s->events_refused++;
 		m->counts.events_refused++;
 		return -ENOSPC;
+	}
+	/* A server that does not run keeps its late events (qf_drop_late()). The first one makes room. */
+	if (s->own[0] - over >= QF_EVENTS_EACH) {
+		s->events_late++;
+		m->counts.events_late++;
+		qf_event_pop(m, slot);
 	}
 	error = qf_raise(m, slot, deadline);
 	s->own[0] += !error;
