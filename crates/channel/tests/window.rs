@@ -19,7 +19,7 @@ fn world(capacity: u32) -> (Memory, Vec<Name>, SinkId) {
     let hosts = world.hosts();
     let types = parse_formats("struct one { int a; };").expect("it compiles");
     let types = types.into_iter().map(|format| EventType { format }).collect();
-    let pressure = Pressure::Block { patience: Nanos::from_millis(60_000) };
+    let pressure = Pressure::Block { patience: Nanos::from_millis(10_000) };
     let sink = world.with(&hosts[0], |node, now| {
         node.create(&channel(), Spec { types, pressure, ..Spec::default() }, now).expect("created");
         let spec = SinkSpec { capacity, ..SinkSpec::default() };
