@@ -27,8 +27,8 @@ use tokio_rustls::rustls::server::Acceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
-use places::{Places, network_of};
-use rates::Rates;
+use places::Places;
+pub use rates::{Rates, network_of};
 
 /// Connections that are accepted before handshakes go on.
 const BATCH: usize = 64;

@@ -1,7 +1,7 @@
 //! The places for unfinished handshakes.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Unfinished handshakes of one listener.
 const MOST: usize = 512;
@@ -54,14 +54,6 @@ impl<T> Places<T> {
     }
 }
 
-/// The network of an address: a host may use all IPv6 addresses of its /64.
-pub(crate) fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,13 +93,5 @@ mod tests {
         assert_eq!(places.enter(v4(1), 1_000).1, Some(1));
         places.leave(2);
         assert_eq!(places.enter(v4(1), 1_001).1, None);
-    }
-
-    #[test]
-    fn addresses_of_one_ipv6_network_share_its_places_and_mapped_ones_are_ipv4() {
-        let network = |address: &str| network_of(address.parse().unwrap());
-        assert_eq!(network("2001:db8:0:1::1"), network("2001:db8:0:1:ffff::2"));
-        assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
-        assert_eq!(network("::ffff:192.0.2.1"), v4(1));
     }
 }

@@ -1,11 +1,12 @@
-//! The rate of handshakes of each network: a first message (`ClientHello`) makes this host compute an answer.
+//! The rate of handshakes of each network: a first message (`ClientHello`) makes this host compute an answer. METP's
+//! listener uses it, too.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 /// Handshakes that a network may begin at once: all hosts of a network begin together when its power returns.
-pub(crate) const BURST: u32 = 512;
+const BURST: u32 = 512;
 /// The time in which a network may begin one more: 128 in a second.
 const INTERVAL: Duration = Duration::from_nanos(7_812_500);
 /// Networks that are remembered.
@@ -13,13 +14,13 @@ const MOST_NETWORKS: usize = 4_096;
 
 /// For each network, the time from which on its whole burst is available again (the generic cell rate algorithm).
 #[derive(Debug, Default)]
-pub(crate) struct Rates {
+pub struct Rates {
     full_at: HashMap<IpAddr, Instant>,
 }
 
 impl Rates {
     /// Takes one handshake from the network's account; false if the account is empty.
-    pub(crate) fn take(&mut self, network: IpAddr, now: Instant) -> bool {
+    pub fn take(&mut self, network: IpAddr, now: Instant) -> bool {
         if self.full_at.len() >= MOST_NETWORKS && !self.full_at.contains_key(&network) {
             self.forget(now);
         }
@@ -38,6 +39,14 @@ impl Rates {
         if self.full_at.len() >= MOST_NETWORKS {
             self.full_at.clear();
         }
+    }
+}
+
+/// The network of an address: a host may use all IPv6 addresses of its /64.
+pub fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -67,5 +76,13 @@ mod tests {
             assert!(rates.full_at.len() <= MOST_NETWORKS);
         }
         assert!(rates.take(v4(0), begin + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_network_and_mapped_ones_are_ipv4() {
+        let network = |address: &str| network_of(address.parse().unwrap());
+        assert_eq!(network("2001:db8:0:1::1"), network("2001:db8:0:1:ffff::2"));
+        assert_ne!(network("2001:db8:0:1::1"), network("2001:db8:0:2::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), IpAddr::from([192, 0, 2, 1]));
     }
 }

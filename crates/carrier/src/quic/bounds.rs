@@ -1,7 +1,11 @@
-//! Which connection attempts are accepted: limits for each address and in total, and proof of the address under load.
+//! Which connection attempts are accepted: limits for each address and in total, a rate for each network, and proof of
+//! the address under load.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+use tls_listener::{Rates, network_of};
 
 /// Connections and handshakes from one address. A session has two while its carrier is replaced.
 pub(crate) const MOST_PER_ADDRESS: usize = 16;
@@ -13,6 +17,9 @@ pub(crate) const MOST: usize = 128;
 /// Above this number of handshakes a client has to prove its address first (RFC 9000 §8.1.2): forged addresses then cost
 /// one packet each.
 const HANDSHAKES_BEFORE_RETRY: usize = 8;
+/// The account of all addresses that are not proved. A forged address must not use up the account of its real network.
+/// No host has this address.
+const NOT_PROVED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -30,11 +37,16 @@ pub(crate) struct Bounds {
     pub(super) networks: HashMap<IpAddr, usize>,
     pub(super) handshakes: usize,
     pub(super) total: usize,
+    /// The accounts of the handshakes that begin.
+    rates: Rates,
     pub(crate) refused: u64,
 }
 
 impl Bounds {
-    pub(crate) fn judge(&mut self, address: IpAddr, is_proved: bool) -> Verdict {
+    /// Judges an attempt. An accepted one counts in the account of its network or, if its address is not proved, in the
+    /// common account of such addresses. While the common account is empty, a client has to prove its address, which
+    /// takes one round trip.
+    pub(crate) fn judge(&mut self, address: IpAddr, is_proved: bool, now: Instant) -> Verdict {
         let of_address = self.addresses.get(&address).copied().unwrap_or_default();
         let of_network = self.networks.get(&network_of(address)).copied().unwrap_or_default();
         let is_full = of_address >= MOST_PER_ADDRESS || of_network >= MOST_HANDSHAKES_OF_NETWORK;
@@ -42,7 +54,15 @@ impl Bounds {
             self.refused += 1;
             return Verdict::Refuse;
         }
-        if self.handshakes >= HANDSHAKES_BEFORE_RETRY && !is_proved { Verdict::Retry } else { Verdict::Accept }
+        if !is_proved {
+            let is_quiet = self.handshakes < HANDSHAKES_BEFORE_RETRY;
+            return if is_quiet && self.rates.take(NOT_PROVED, now) { Verdict::Accept } else { Verdict::Retry };
+        }
+        if self.rates.take(network_of(address), now) {
+            return Verdict::Accept;
+        }
+        self.refused += 1;
+        Verdict::Refuse
     }
 
     /// A handshake begins.
@@ -76,16 +96,10 @@ fn subtract(counts: &mut HashMap<IpAddr, usize>, of: IpAddr) {
     }
 }
 
-/// A host may use all IPv6 addresses of its network.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn address(last: u8) -> IpAddr {
@@ -94,25 +108,25 @@ mod tests {
 
     #[test]
     fn one_address_cannot_take_all_connections() {
-        let mut bounds = Bounds::default();
+        let (mut bounds, now) = (Bounds::default(), Instant::now());
         for _ in 0..MOST_PER_ADDRESS {
-            assert_ne!(bounds.judge(address(1), true), Verdict::Refuse);
+            assert_ne!(bounds.judge(address(1), true, now), Verdict::Refuse);
             bounds.begin(address(1));
             bounds.shaken(address(1));
         }
-        assert_eq!(bounds.judge(address(1), true), Verdict::Refuse);
-        assert_eq!(bounds.judge(address(2), true), Verdict::Accept);
+        assert_eq!(bounds.judge(address(1), true, now), Verdict::Refuse);
+        assert_eq!(bounds.judge(address(2), true, now), Verdict::Accept);
         bounds.end(address(1));
-        assert_eq!(bounds.judge(address(1), true), Verdict::Accept);
+        assert_eq!(bounds.judge(address(1), true, now), Verdict::Accept);
     }
 
     #[test]
     fn the_addresses_of_one_ipv6_network_cannot_take_all_handshakes() {
-        let mut bounds = Bounds::default();
+        let (mut bounds, now) = (Bounds::default(), Instant::now());
         let of_network =
             |network: usize, host: usize| -> IpAddr { format!("2001:db8:0:{network:x}::{host:x}").parse().unwrap() };
         let mut accepts = |network, host| {
-            let is_accepted = bounds.judge(of_network(network, host), true) == Verdict::Accept;
+            let is_accepted = bounds.judge(of_network(network, host), true, now) == Verdict::Accept;
             if is_accepted {
                 bounds.begin(of_network(network, host));
             }
@@ -121,19 +135,39 @@ mod tests {
         assert_eq!((0..MOST).filter(|host| accepts(1, *host)).count(), MOST_HANDSHAKES_OF_NETWORK);
         assert!(accepts(2, 0));
         bounds.shaken(of_network(1, 0));
-        assert_eq!(bounds.judge(of_network(1, 200), true), Verdict::Accept, "a connection is no handshake");
+        assert_eq!(bounds.judge(of_network(1, 200), true, now), Verdict::Accept, "a connection is no handshake");
     }
 
     #[test]
     fn under_load_an_address_has_to_be_proved() {
-        let mut bounds = Bounds::default();
+        let (mut bounds, now) = (Bounds::default(), Instant::now());
         for last in 0..8 {
-            assert_eq!(bounds.judge(address(last), false), Verdict::Accept);
+            assert_eq!(bounds.judge(address(last), false, now), Verdict::Accept);
             bounds.begin(address(last));
         }
-        assert_eq!(bounds.judge(address(9), false), Verdict::Retry);
-        assert_eq!(bounds.judge(address(9), true), Verdict::Accept);
+        assert_eq!(bounds.judge(address(9), false, now), Verdict::Retry);
+        assert_eq!(bounds.judge(address(9), true, now), Verdict::Accept);
         (0..8).for_each(|last| bounds.shaken(address(last)));
-        assert_eq!(bounds.judge(address(9), false), Verdict::Accept);
+        assert_eq!(bounds.judge(address(9), false, now), Verdict::Accept);
+    }
+
+    #[test]
+    fn above_its_rate_of_handshakes_a_network_is_refused_and_others_are_not() {
+        let (mut bounds, begin) = (Bounds::default(), Instant::now());
+        let mut accepted = |from, at| (0..1_000).filter(|_| bounds.judge(from, true, at) == Verdict::Accept).count();
+        assert_eq!(accepted(address(1), begin), 512);
+        assert_eq!(accepted(address(1), begin + Duration::from_secs(1)), 128);
+        assert_eq!(accepted(address(2), begin + Duration::from_secs(1)), 512);
+        assert_eq!(bounds.refused, 488 + 872 + 488);
+    }
+
+    #[test]
+    fn forged_addresses_have_a_rate_of_their_own_and_keep_no_network_out() {
+        let (mut bounds, now) = (Bounds::default(), Instant::now());
+        let verdicts: Vec<_> = (0..1_000).map(|_| bounds.judge(address(1), false, now)).collect();
+        assert!(verdicts[..512].iter().all(|verdict| *verdict == Verdict::Accept));
+        assert!(verdicts[512..].iter().all(|verdict| *verdict == Verdict::Retry));
+        assert_eq!(bounds.judge(address(2), false, now), Verdict::Retry, "another forged address");
+        assert_eq!(bounds.judge(address(1), true, now), Verdict::Accept);
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Connecting, Connection, Endpoint, EndpointConfig, Incoming, SendStream, TokioRuntime};
@@ -82,7 +82,8 @@ impl Door {
     pub(crate) async fn run(self) {
         while let Some(incoming) = self.endpoint.accept().await {
             let address = incoming.remote_address().ip();
-            let verdict = self.bounds.borrow_mut().judge(address, incoming.remote_address_validated());
+            let is_proved = incoming.remote_address_validated();
+            let verdict = self.bounds.borrow_mut().judge(address, is_proved, Instant::now());
             match verdict {
                 Verdict::Accept => self.accept(incoming),
                 // An address that is proved already is never asked again.
@@ -203,6 +204,26 @@ mod tests {
             let arrival = arrivals.recv().await.unwrap();
             let path = timeout(Duration::from_secs(60), arrival.answer(&Answer::Attached)).await.unwrap();
             assert!(path.connection.close_reason().is_some());
+        });
+    }
+
+    #[test]
+    fn a_flood_of_forged_addresses_keeps_no_client_out_and_a_network_above_its_rate_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let secured = Secured { options: Options::default(), ..secured(folder.path()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (door, _arrivals) = Door::open(&secured, "127.0.0.1:0".parse().unwrap()).unwrap();
+            let (address, bounds) = (door.address().unwrap(), door.bounds.clone());
+            tokio::task::spawn_local(door.run());
+            // An account that is used up in an hour is empty until then.
+            let later = Instant::now() + Duration::from_secs(3_600);
+            let flood = |from, is_proved| while bounds.borrow_mut().judge(from, is_proved, later) == Verdict::Accept {};
+            flood([192, 0, 2, 1].into(), false);
+            authenticate(&secured, None, address, None).await.unwrap();
+            flood(address.ip(), true);
+            let refused = authenticate(&secured, None, address, None).await.err().unwrap();
+            assert!(refused.to_string().contains("refuses more connections"), "{refused}");
         });
     }
 
