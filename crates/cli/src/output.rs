@@ -1,11 +1,12 @@
 //! Prints text, tables and JSON. A closed pipe (`| head`) is no error. All commands print JSON in the same layout.
 
-use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use comfy_table::{ContentArrangement, Row, Table, presets};
+/// Prints a line to stderr, also if the terminal is closed.
+pub(crate) use qfabric_demo::progress::line as note;
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -34,12 +35,6 @@ fn write_next(out: &mut impl Write, text: &str) -> Result<bool, Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Prints a line to stderr. Unlike `eprintln!` it does not panic if the terminal is closed: the command goes on, puts
-/// everything back at its end, and its exit code reports the result.
-pub(crate) fn note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Prints `value` to stdout as JSON with indentation.
@@ -71,7 +66,8 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn json(value: &impl Serialize) -> Result<String, Failure> {
+/// `value` as JSON, as all commands print it.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(Failure::fault)
 }
 

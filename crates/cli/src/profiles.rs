@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use qfabric_client::{ClientError, Profiles, profiles_folder};
+use qfabric_demo::clips::write_whole;
 use qfabric_types::{Profile, ProfileName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,18 +57,8 @@ pub(crate) fn store(file: &Path, profile: &impl Serialize) -> Result<(), Failure
         fs::create_dir_all(folder)
             .map_err(|error| Failure::fault(format!("cannot create the folder {}: {error}", folder.display())))?;
     }
-    if fs::symlink_metadata(file).is_ok_and(|found| !found.is_file()) {
-        return output::write_json(file, profile);
-    }
-    let aside = file.with_extension(format!("{}.new", std::process::id()));
-    let written = output::write_json(&aside, profile).and_then(|()| {
-        fs::rename(&aside, file).map_err(|error| Failure::fault(format!("cannot write {}: {error}", file.display())))
-    });
-    if written.is_err() {
-        // It may not exist; then there is nothing to remove.
-        let _ = fs::remove_file(&aside);
-    }
-    written
+    let text = output::json(profile)?;
+    write_whole(file, text.as_bytes()).map_err(|error| Failure::fault(format!("{error:#}")))
 }
 
 pub(crate) fn load(name: &str) -> Result<Profile, Failure> {

@@ -325,7 +325,7 @@ fn follow(encoder: &mut Child, i: usize, frames: std::sync::mpsc::Sender<(usize,
 
 /// Writes a file under a temporary name and renames it, so that the file is either complete or absent. A device, a pipe
 /// or a link, such as `/dev/stdout`, is written to: as root, the rename would replace it for all programs.
-pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
     let failed = || format!("cannot write {}", path.display());
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return std::fs::write(path, content).with_context(failed);

@@ -1,5 +1,6 @@
 //! Reports the progress of the demo to the user.
 
+use std::fmt::Display;
 use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -58,8 +59,9 @@ impl Progress for Terminal {
     }
 }
 
-/// Prints a line to stderr, if it is still open: the run goes on without its reader.
-fn line(text: &str) {
+/// Prints a line to stderr. Unlike `eprintln!` it does not panic if the terminal is closed: the command goes on, puts
+/// everything back at its end, and its exit code reports the result.
+pub fn line(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
