@@ -73,7 +73,7 @@ const STATUS: [Metric<HostStatus>; 5] = [
     of("applications", "number of applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];
 
-const CONTROL: [Metric<Counters>; 24] = [
+const CONTROL: [Metric<Counters>; 25] = [
     of("control_wakeups", "wake-ups of the control thread", |c| Counter(c.wakeups)),
     of("control_ticks", "wake-ups of the control thread with a timer of the host due", |c| Counter(c.ticks)),
     of("control_looks_due", "wake-ups of the control thread with a promised look at a ring due", |c| {
@@ -116,6 +116,11 @@ const CONTROL: [Metric<Counters>; 24] = [
         "booked_for_nobody_cpus",
         "bandwidth that the kernel has booked for no thread, in CPUs; negative: subtracted twice",
         |c| Gauge(books::cpus(c.booked_for_nobody)),
+    ),
+    of(
+        "given_to_the_gone",
+        "reservations accepted for threads that were gone right after; an upper bound for those booked with no owner",
+        |c| Counter(c.given_to_the_gone),
     ),
     of("inputs_ignored", "inputs that the host ignored because they were inconsistent", |c| Counter(c.inputs_ignored)),
 ];

@@ -128,13 +128,6 @@ impl Deadline {
         self.threads.is_empty()
     }
 
-    /// Number of reservations that the kernel accepted for threads that were gone immediately afterwards. If a thread
-    /// dies within the call, before the kernel books it, its bandwidth stays booked with no owner: no later call can
-    /// reach the thread.
-    pub fn given_to_the_gone(&self) -> u64 {
-        self.given_to_the_gone
-    }
-
     fn reserve(&mut self, thread: ThreadId, reservation: Reservation, kind: Reclaiming) -> Result<(), ApplyError> {
         let wanted = SchedAttr::deadline(reservation, kind == Reclaiming::Grub);
         let now = SchedAttr::of(thread).map_err(|e| self.read_failed(thread, &e))?;
@@ -308,6 +301,10 @@ impl Mechanism for Deadline {
 
     fn is_leaving(&self, thread: ThreadId) -> bool {
         self.threads.get(&thread).is_some_and(|held| held.leaving.is_some())
+    }
+
+    fn given_to_the_gone(&self) -> u64 {
+        self.given_to_the_gone
     }
 
     fn advance(&mut self, now: Instant) -> Vec<ApplyError> {

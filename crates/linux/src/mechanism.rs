@@ -56,6 +56,13 @@ pub trait Mechanism {
         Vec::new()
     }
 
+    /// Number of reservations that the kernel accepted for threads that were gone immediately afterwards. If a thread
+    /// dies within the call, before the kernel books it, its bandwidth stays booked with no owner: no later call can
+    /// reach the thread.
+    fn given_to_the_gone(&self) -> u64 {
+        0
+    }
+
     /// Features beyond one budget per thread. The mechanism refuses all others with [`ApplyError::Incapable`].
     fn features(&self) -> MechanismFeatures {
         MechanismFeatures::default()

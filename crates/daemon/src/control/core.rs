@@ -134,6 +134,11 @@ impl Core {
         }
     }
 
+    /// The counters, including the one that the mechanism keeps.
+    pub(super) fn counters_now(&self) -> Counters {
+        Counters { given_to_the_gone: self.mechanism.given_to_the_gone(), ..self.counters }
+    }
+
     /// Applies changed limits.
     pub(super) fn configure(&mut self, limits: &HostLimits, now: Instant) {
         let room = self.room.as_mut().map(|room| {
@@ -460,12 +465,23 @@ mod tests {
             Ok(())
         }
         fn forget(&mut self, _: ThreadId) {}
+        fn given_to_the_gone(&self) -> u64 {
+            3
+        }
         fn features(&self) -> MechanismFeatures {
             MechanismFeatures { terms: true, cpus: self.cpus.lock().unwrap().clone(), ..MechanismFeatures::default() }
         }
         fn restore_all(&mut self) -> Vec<ApplyError> {
             Vec::new()
         }
+    }
+
+    #[test]
+    fn reservations_of_threads_that_were_gone_are_counted_by_the_mechanism() {
+        let wake = Arc::new(super::super::wake_descriptor().unwrap());
+        let host = Host::new(HostConfig::default());
+        let core = Core::new(host, Box::new(Bound::default()), Notes::new().0, Misses::new(wake));
+        assert_eq!(core.counters_now(), Counters { given_to_the_gone: 3, ..Counters::default() });
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub(crate) struct Counters {
     pub awake: u64,
     /// Settings for threads that had ended.
     pub gone: u64,
+    /// Reservations that the kernel accepted for threads that were gone immediately afterwards. It may keep some of them
+    /// booked with no owner.
+    pub given_to_the_gone: u64,
     /// Settings that the kernel refused permanently.
     pub denied: u64,
     /// Threads beyond the thread limit of their application.

@@ -374,7 +374,7 @@ impl Engine {
         Report {
             status: self.status(now),
             rings: rings.collect(),
-            counters: self.core.counters,
+            counters: self.core.counters_now(),
             notes_dropped: self.core.notes.dropped,
         }
     }

@@ -65,6 +65,12 @@ impl Books {
         capacity::share_of(self.without_owner().max(0) as u64)
     }
 
+    /// The later reading, unless more bandwidth is wrong in it.
+    fn or_less(self, later: Books) -> Books {
+        let is_more = later.without_owner().abs() > self.without_owner().abs();
+        if is_more { self } else { later }
+    }
+
     /// True if the kernel's sum is negative: admission control reads it as a huge number and refuses every reservation.
     pub fn refuses_everybody(&self) -> bool {
         self.total < 0
@@ -127,16 +133,17 @@ pub fn read_by(debugfs: &Path, grantable: &mut dyn FnMut() -> Result<u64, BooksE
     Err(BooksError::Restless)
 }
 
-/// The booked bandwidth without pending departures: reads again for up to 1.5 s while some bandwidth has no owner.
+/// The booked bandwidth without pending departures: reads again for up to 1.5 s while some bandwidth has no owner, and
+/// returns the reading with the least such bandwidth. The last reading may contain the departure of a program that
+/// ended meanwhile.
 pub fn lost(debugfs: &Path) -> Result<Books, BooksError> {
     let end = Instant::now() + WHILE_PENDING;
-    loop {
-        let books = read(debugfs)?;
-        if books.without_owner() == 0 || Instant::now() >= end {
-            return Ok(books);
-        }
+    let mut books = read(debugfs)?;
+    while books.without_owner() != 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(50));
+        books = books.or_less(read(debugfs)?);
     }
+    Ok(books)
 }
 
 /// Fails if `/proc` does not show the threads of all users.
@@ -181,6 +188,17 @@ mod tests {
         let twice_subtracted = Books { total: 0, ..books };
         assert!(twice_subtracted.without_owner() < 0 && twice_subtracted.lost() == Share::ZERO);
         assert!(!twice_subtracted.refuses_everybody() && Books { total: -1, ..books }.refuses_everybody());
+    }
+
+    #[test]
+    fn a_departure_that_is_pending_in_one_reading_is_not_lost() {
+        let lost = Books { total: 65_536, ..Books::default() };
+        let pending = Books { total: 65_536 + 104_857, ..Books::default() };
+        let later = Books { total: 65_536 + 104_857, held: 104_857, threads: 1, ..Books::default() };
+        assert_eq!((lost.or_less(pending), pending.or_less(lost)), (lost, lost));
+        assert_eq!(lost.or_less(later), later, "of equal readings the later one");
+        let twice_subtracted = Books { total: -65_536, ..Books::default() };
+        assert_eq!(Books { total: -170_393, ..Books::default() }.or_less(twice_subtracted), twice_subtracted);
     }
 
     #[test]

@@ -83,7 +83,10 @@ impl Departure {
     pub(crate) fn step(&mut self) -> io::Result<Step> {
         self.check_alive()?;
         if self.steps == 0 && self.held.is_weightless() {
-            self.give_weight();
+            if let Some(account) = with_far_deadline(Reading::of(self.thread).known()) {
+                return self.leave_far(account);
+            }
+            self.give_weight()?;
         }
         if !self.bring_up_to_date()? {
             return Ok(Step::Left { rest: Nanos::ZERO });
@@ -122,12 +125,15 @@ impl Departure {
         }
     }
 
-    fn give_weight(&mut self) {
+    /// Without room for it, the thread keeps its weightless reservation. Fails if the thread died in the call: its
+    /// weight would stay booked with no owner.
+    fn give_weight(&mut self) -> io::Result<()> {
         let (budget, period) = SOME_WEIGHT;
         let some = SchedAttr::deadline(Reservation::new(budget, period).expect("a tenth of a CPU is one"), false);
         if some.give(self.thread).is_ok() {
             self.held = some;
         }
+        self.check_alive()
     }
 
     /// Makes the kernel charge the thread for the time that it has run. Returns `false` if the thread has left the
@@ -225,6 +231,12 @@ impl Departure {
     }
 }
 
+/// The account of a weightless thread whose deadline is far away. Such a thread gets no weight: if it died before it
+/// left, the kernel would keep the weight booked until that deadline.
+fn with_far_deadline(weightless: Option<Account>) -> Option<Account> {
+    weightless.filter(|account| account.is_far(SOME_WEIGHT.1))
+}
+
 /// The state of the thread before it became weightless.
 struct Look {
     started: Instant,
@@ -305,6 +317,15 @@ mod tests {
         assert!(matches!(step, Ok(Step::Wait(_))), "{step:?}");
         assert_eq!(now.unwrap().policy, Policy::DEADLINE);
         assert_ne!(SchedAttr::of(hog.thread).unwrap().policy, Policy::DEADLINE);
+    }
+
+    /// A tenth of a CPU would stay booked for minutes to hours if the thread were killed before it left.
+    #[test]
+    fn a_weightless_thread_gets_weight_only_if_its_deadline_is_near() {
+        let account = |ahead| Some(Account { ahead, ..look(-1_000, false).account });
+        assert_eq!(with_far_deadline(account(Nanos::from_millis(600_000))), account(Nanos::from_millis(600_000)));
+        assert_eq!(with_far_deadline(account(Nanos::from_millis(1_100))), None);
+        assert_eq!(with_far_deadline(None), None, "this kernel shows no account");
     }
 
     #[test]
