@@ -159,29 +159,25 @@ fn invalid(message: impl Into<String>, next_step: impl Into<String>) -> Problem 
 
 /// Why an event was not submitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum SubmitError {
     /// A sink is slow and the channel blocks. Try again after [`crate::Output::Writable`] for the source, or at
     /// `until`.
-    #[error("a sink is slow; try again when the source is writable, or after {until:?}")]
     WouldBlock {
         /// From this time on the events for the slow sink are dropped.
         until: qfabric_types::Instant,
     },
     /// The event's deadline has passed. The source counts the event as late.
-    #[error("the event's deadline passed {by} ago")]
     Late { by: Nanos },
     /// This host has no such source.
-    #[error("there is no source {0} on this host; it has left, or its channel was closed")]
     Gone(u32),
     /// The channel has no type of this number.
-    #[error("the channel has {have} types of events, numbered from 0; there is no type {asked}")]
     NoType {
         asked: u16,
         /// The number of types.
         have: usize,
     },
     /// The payload is shorter than its format, or longer than the limit.
-    #[error("an event of {bytes} bytes does not fit: its format has {least} bytes, the limit is {most} bytes")]
     Size {
         bytes: usize,
         /// The size of the format.
@@ -190,14 +186,49 @@ pub enum SubmitError {
         most: usize,
     },
     /// A priority above 7.
-    #[error("priority {0} does not exist; priorities are 0 (lowest) to 7")]
     Priority(u8),
     /// More attributes than an event may have.
-    #[error("{0} attributes on an event, the limit is {most}", most = Attributes::MAX_ON_EVENT)]
     Attributes(usize),
     /// A text that is not an attribute's name.
-    #[error(transparent)]
     Key(#[from] crate::InvalidKey),
+}
+
+impl SubmitError {
+    /// The message and the next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            SubmitError::WouldBlock { until } => {
+                let next_step = format!("try again when the source is writable, or after {until:?}");
+                return Problem::new("channel_slow", "a sink is slow", next_step);
+            }
+            SubmitError::Late { by } => {
+                (format!("the event's deadline passed {by} ago"), "submit the event earlier, or with a later deadline")
+            }
+            SubmitError::Gone(source) => (
+                format!("there is no source {source} on this host: it has left, or its channel was closed"),
+                "open the source again",
+            ),
+            SubmitError::NoType { asked, have } => (
+                format!("the channel has {have} types of events, numbered from 0; there is no type {asked}"),
+                "choose one of them",
+            ),
+            SubmitError::Size { bytes, least, most } => (
+                format!(
+                    "an event of {bytes} bytes does not fit: its format has {least} bytes, the limit is {most} bytes"
+                ),
+                "choose a size between these two",
+            ),
+            SubmitError::Priority(given) => {
+                (format!("priority {given} does not exist"), "choose a priority from 0 (lowest) to 7")
+            }
+            SubmitError::Attributes(given) => (
+                format!("{given} attributes on an event, the limit is {}", Attributes::MAX_ON_EVENT),
+                "leave some of them out",
+            ),
+            SubmitError::Key(error) => (error.to_string(), "choose a name of these characters"),
+        };
+        Problem::new("channel_invalid", message, next_step)
+    }
 }
 
 /// Why a filter was not installed, changed or bound.
@@ -278,6 +309,29 @@ impl FilterError {
                 "do less work in each loop, loop fewer times, or raise channels.max_filter_instructions on that host",
             ),
             FilterError::Engine(why) => invalid(format!("the filter cannot be run: {why}"), "see qfabric doctor"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_event_names_the_value_and_the_next_step() {
+        let key = crate::InvalidKey { given: "a b".to_owned() };
+        for (refusal, value) in [
+            (SubmitError::Late { by: Nanos::from_millis(5) }, "5 ms"),
+            (SubmitError::Gone(999), "999"),
+            (SubmitError::NoType { asked: 7, have: 2 }, "no type 7"),
+            (SubmitError::Size { bytes: 5, least: 8, most: 64 }, "5 bytes"),
+            (SubmitError::Priority(9), "9"),
+            (SubmitError::Attributes(17), "17"),
+            (SubmitError::Key(key), "a b"),
+        ] {
+            let Problem { message, next_step, .. } = refusal.problem();
+            assert!(message.contains(value) && !next_step.is_empty(), "{message}; {next_step}");
+            assert!(refusal.to_string().starts_with(&message), "{refusal}");
         }
     }
 }

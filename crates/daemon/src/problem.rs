@@ -5,7 +5,7 @@ use std::io;
 use axum::http::StatusCode;
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Claim, InvalidLimit, Problem};
-use qfabric_types::{AppId, InvalidContract, ThreadId};
+use qfabric_types::{AppId, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
 pub(crate) const CODES: [(&str, StatusCode, &str); 81] = [
@@ -130,10 +130,6 @@ pub(crate) fn new(code: &str, message: String, next_step: impl Into<String>) -> 
 
 pub(crate) fn invalid(message: String) -> Problem {
     new("invalid", message, "compare the request with GET /v1/openapi.json")
-}
-
-pub(crate) fn invalid_contract(why: &InvalidContract) -> Problem {
-    new("invalid_contract", why.to_string(), "change this value and send the request again")
 }
 
 pub(crate) fn invalid_limit(why: &InvalidLimit) -> Problem {

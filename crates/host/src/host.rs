@@ -319,7 +319,7 @@ impl Host {
     }
 
     fn check_join(&self, owner: Owner, threads: &[ThreadId], contract: &Contract) -> Result<(), Problem> {
-        contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
+        contract.check().map_err(|reason| reason.problem())?;
         self.check_abilities(contract)?;
         if self.apps.len() >= self.config.max_applications {
             return Err(problem::too_many_applications(self.config.max_applications));
@@ -356,7 +356,7 @@ impl Host {
 
     fn change(&mut self, app: AppId, contract: Contract) -> Result<(), Problem> {
         let at = self.find_present(app)?;
-        contract.check().map_err(|reason| problem::invalid_contract(&reason))?;
+        contract.check().map_err(|reason| reason.problem())?;
         self.check_abilities(&contract)?;
         let guarantee = guarantee(&contract).map_err(|reason| problem::no_guarantee(&reason))?;
         let utility = tables_of(&contract)?;

@@ -2,13 +2,9 @@
 
 use qfabric_control::guarantee::NoGuarantee;
 use qfabric_types::api::Problem;
-use qfabric_types::{AppId, InvalidContract, MechanismName, Owner, ThreadId};
+use qfabric_types::{AppId, MechanismName, Owner, ThreadId};
 
 use crate::host::FEEDBACK;
-
-pub(crate) fn invalid_contract(reason: &InvalidContract) -> Problem {
-    Problem::new("invalid_contract", reason.to_string(), "correct the contract and request it again")
-}
 
 /// The guarantee of the class is not possible for this contract.
 pub(crate) fn no_guarantee(reason: &NoGuarantee) -> Problem {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
 use crate::{
     Bytes, Choice, Class, ControlPlace, InvalidReservation, InvalidUtility, Nanos, PERIOD_RANGE, PredictorSpec,
     Reclaiming, Reservation, Share, Utility, Window,
@@ -140,57 +141,106 @@ impl Profile {
 
 /// The contract contains an invalid value. A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.problem())]
 #[allow(missing_docs)] // the messages explain the fields
 pub enum InvalidContract {
-    #[error(
-        "name {name:?} has {length} characters; use 1 to 64 characters, without control characters and bidirectional controls"
-    )]
     Name { name: String, length: usize },
-    #[error("period {period} is outside {} to {}; choose a period in this range", PERIOD_RANGE.0, PERIOD_RANGE.1)]
     Period { period: Nanos },
-    #[error(
-        "server period {server_period} does not divide the period {period}; use the period divided by a whole number"
-    )]
     ServerPeriod { server_period: Nanos, period: Nanos },
-    #[error("{what} is {value}; use {expected}")]
     OutOfRange { what: &'static str, value: f64, expected: &'static str },
-    #[error(
-        "the profile has {jobs} jobs and {hints} hints; use at most {} jobs, and no hints or one per job",
-        Profile::MAX_JOBS
-    )]
     Profile { jobs: usize, hints: usize },
-    #[error(
-        "service {service} is longer than the period {period}; C is the CPU time in every period T, so ask for at most T"
-    )]
     ServiceOverPeriod { service: Nanos, period: Nanos },
-    #[error(
-        "service {service} in {period} is {asked}, above the maximum bandwidth {most}; ask for less, or raise the maximum bandwidth"
-    )]
     ServiceOverMaximum { service: Nanos, period: Nanos, asked: Share, most: Share },
-    #[error(
-        "server period {server_period} with a fixed service, whose server period is always T = {period}; leave the server period out"
-    )]
     ServicePeriod { server_period: Nanos, period: Nanos },
-    #[error(
-        "window {window} with reclaiming {reclaiming}, which moves the periods that the window counts; use hard or grub"
-    )]
     MovedWindow { window: Window, reclaiming: Reclaiming },
-    #[error("fixed {fixed} beside service {service}: both set the budget; leave one of them out")]
     FixedAndService { fixed: Share, service: Nanos },
-    #[error(
-        "fixed {fixed} is above {most}; ask for less, or raise the maximum bandwidth (one server has at most 1 CPU)"
-    )]
     FixedOverMaximum { fixed: Share, most: Share },
-    #[error("controller kernel does not work with {what}; leave {remedy} out, or use controller user")]
     Controller { what: &'static str, remedy: &'static str },
-    #[error("controller kernel supports the predictors ma:N and mma:N,S, not {predictor}; use one of them")]
     KernelPredictor { predictor: PredictorSpec },
-    #[error(transparent)]
-    Reservation(#[from] InvalidReservation),
-    #[error("memory {memory} is above {}; use a smaller amount, such as 64M", Bytes::MAX)]
+    Reservation(InvalidReservation),
     Memory { memory: Bytes },
-    #[error(transparent)]
-    Utility(#[from] InvalidUtility),
+    Utility(InvalidUtility),
+}
+
+/// No `#[from]`: the reason is the whole message, so it must not follow a second time as its source.
+impl From<InvalidReservation> for InvalidContract {
+    fn from(reason: InvalidReservation) -> Self {
+        InvalidContract::Reservation(reason)
+    }
+}
+
+impl From<InvalidUtility> for InvalidContract {
+    fn from(reason: InvalidUtility) -> Self {
+        InvalidContract::Utility(reason)
+    }
+}
+
+impl InvalidContract {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        Problem::new("invalid_contract", self.message(), self.next_step())
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::Name { name, length } => format!("name {name:?} has {length} characters"),
+            Self::Period { period } => format!("period {period} is outside {} to {}", PERIOD_RANGE.0, PERIOD_RANGE.1),
+            Self::ServerPeriod { server_period, period } => {
+                format!("server period {server_period} does not divide the period {period}")
+            }
+            Self::OutOfRange { what, value, .. } => format!("{what} is {value}"),
+            Self::Profile { jobs, hints } => format!("the profile has {jobs} jobs and {hints} hints"),
+            Self::ServiceOverPeriod { service, period } => {
+                format!("service {service} is longer than the period {period}")
+            }
+            Self::ServiceOverMaximum { service, period, asked, most } => {
+                format!("service {service} in {period} is {asked}, above the maximum bandwidth {most}")
+            }
+            Self::ServicePeriod { server_period, period } => format!(
+                "server period {server_period} with a fixed service, whose server period is always T = {period}"
+            ),
+            Self::MovedWindow { window, reclaiming } => {
+                format!("window {window} with reclaiming {reclaiming}, which moves the periods that the window counts")
+            }
+            Self::FixedAndService { fixed, service } => {
+                format!("fixed {fixed} beside service {service}: both set the budget")
+            }
+            Self::FixedOverMaximum { fixed, most } => format!("fixed {fixed} is above {most}"),
+            Self::Controller { what, .. } => format!("controller kernel does not work with {what}"),
+            Self::KernelPredictor { predictor } => {
+                format!("controller kernel supports the predictors ma:N and mma:N,S, not {predictor}")
+            }
+            Self::Memory { memory } => format!("memory {memory} is above {}", Bytes::MAX),
+            Self::Reservation(reason) => reason.problem().message,
+            Self::Utility(reason) => reason.problem().message,
+        }
+    }
+
+    fn next_step(&self) -> String {
+        let fixed = match self {
+            Self::OutOfRange { expected, .. } => return format!("use {expected}"),
+            Self::Profile { .. } => {
+                return format!("use at most {} jobs, and no hints or one per job", Profile::MAX_JOBS);
+            }
+            Self::Controller { remedy, .. } => return format!("leave {remedy} out, or use controller user"),
+            Self::Reservation(reason) => return reason.problem().next_step,
+            Self::Utility(reason) => return reason.problem().next_step,
+            Self::Name { .. } => "use 1 to 64 characters, without control characters and bidirectional controls",
+            Self::Period { .. } => "choose a period in this range",
+            Self::ServerPeriod { .. } => "use the period divided by a whole number",
+            Self::ServiceOverPeriod { .. } => "C is the CPU time in every period T, so ask for at most T",
+            Self::ServiceOverMaximum { .. } => "ask for less, or raise the maximum bandwidth",
+            Self::ServicePeriod { .. } => "leave the server period out",
+            Self::MovedWindow { .. } => "use hard or grub",
+            Self::FixedAndService { .. } => "leave one of them out",
+            Self::FixedOverMaximum { .. } => {
+                "ask for less, or raise the maximum bandwidth (one server has at most 1 CPU)"
+            }
+            Self::KernelPredictor { .. } => "use one of them",
+            Self::Memory { .. } => "use a smaller amount, such as 64M",
+        };
+        fixed.to_owned()
+    }
 }
 
 impl Default for Contract {
@@ -467,6 +517,41 @@ mod tests {
             change(&mut contract);
             let refusal = contract.check().unwrap_err().to_string();
             assert!(refusal.contains(named), "{refusal} does not name {named}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_and_its_next_step_are_separate() {
+        let (name, metric) = ("a\nb".to_owned(), "rate".to_owned());
+        let (time, more) = (Nanos::from_millis(40), Nanos::from_millis(50));
+        let (share, most) = (Share::from_ppm(990_000), Share::from_ppm(950_000));
+        let (window, reclaiming) = (Window::NONE, Reclaiming::Iris);
+        let predictor = PredictorSpec::Hint { n: 24 };
+        let every: [(InvalidContract, &str); 17] = [
+            (InvalidContract::Name { name, length: 3 }, "3 characters"),
+            (InvalidContract::Period { period: time }, "40 ms"),
+            (InvalidContract::ServerPeriod { server_period: more, period: time }, "50 ms"),
+            (InvalidContract::OutOfRange { what: "rho", value: 7.5, expected: "0 to 5" }, "7.5"),
+            (InvalidContract::Profile { jobs: 7, hints: 5 }, "7 jobs and 5 hints"),
+            (InvalidContract::ServiceOverPeriod { service: more, period: time }, "50 ms"),
+            (InvalidContract::ServiceOverMaximum { service: time, period: more, asked: share, most }, "0.99 CPU"),
+            (InvalidContract::ServicePeriod { server_period: more, period: time }, "50 ms"),
+            (InvalidContract::MovedWindow { window, reclaiming }, "0/1"),
+            (InvalidContract::FixedAndService { fixed: share, service: time }, "0.99 CPU"),
+            (InvalidContract::FixedOverMaximum { fixed: share, most }, "0.95 CPU"),
+            (InvalidContract::Controller { what: "a fixed share", remedy: "the share" }, "a fixed share"),
+            (InvalidContract::KernelPredictor { predictor }, "hint:24"),
+            (InvalidContract::Memory { memory: Bytes::new(12) }, "12"),
+            (InvalidReservation::BudgetOverPeriod { budget: more, period: time }.into(), "50 ms"),
+            (InvalidReservation::PeriodOutOfRange { period: Nanos::ZERO }.into(), "0 ms"),
+            (InvalidUtility::Step { name: metric, step: -3 }.into(), "-3"),
+        ];
+        for (refusal, value) in every {
+            let Problem { code, message, next_step, .. } = refusal.problem();
+            assert_eq!(code, "invalid_contract");
+            assert!(message.contains(value) && !next_step.is_empty(), "{message} does not name {value}");
+            assert!(!message.contains(&next_step), "{message} contains the next step");
+            assert_eq!(refusal.to_string(), format!("{message}; {next_step}"));
         }
     }
 

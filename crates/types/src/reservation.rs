@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
 use crate::{Nanos, Share};
 
 /// The shortest budget the kernel accepts (`1 << DL_SCALE` in `kernel/sched/deadline.c`).
@@ -19,16 +20,34 @@ pub struct Reservation {
 
 /// The pair is not a valid reservation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidReservation {
     /// The budget exceeds the period.
-    #[error("budget {budget} is longer than its period {period}; ask for at most the period")]
     BudgetOverPeriod { budget: Nanos, period: Nanos },
     /// The budget is below the kernel's granularity.
-    #[error("budget {budget} is below the least budget {MIN_BUDGET}; ask for more, or for no reservation")]
     BudgetTooShort { budget: Nanos },
     /// The period is outside the kernel's range.
-    #[error("period {period} is outside {} to {}; choose a period in this range", PERIOD_RANGE.0, PERIOD_RANGE.1)]
     PeriodOutOfRange { period: Nanos },
+}
+
+impl InvalidReservation {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::BudgetOverPeriod { budget, period } => {
+                (format!("budget {budget} is longer than its period {period}"), "ask for at most the period")
+            }
+            Self::BudgetTooShort { budget } => (
+                format!("budget {budget} is below the least budget {MIN_BUDGET}"),
+                "ask for more, or for no reservation",
+            ),
+            Self::PeriodOutOfRange { period } => {
+                let (least, most) = PERIOD_RANGE;
+                (format!("period {period} is outside {least} to {most}"), "choose a period in this range")
+            }
+        };
+        Problem::new("invalid_contract", message, next_step)
+    }
 }
 
 impl Reservation {

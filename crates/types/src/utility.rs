@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Share;
+use crate::api::Problem;
 
 /// The metrics of an application and what each is worth; a part of its contract. U = w·Σ Uⱼ(qⱼ), where w is the
 /// contract's weight. In a file, each metric is a table `[[metrics]]`.
@@ -97,25 +98,47 @@ impl UtilityMetric {
 
 /// A utility contains an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 #[allow(missing_docs)] // the messages explain the fields
 pub enum InvalidUtility {
-    #[error("the utility has {found} metrics; use 1 to {}", Utility::MOST_METRICS)]
     Metrics { found: usize },
-    #[error("metric {name:?} has an invalid name; use 1 to 32 letters, digits, `_`, `-` and `.`")]
     Name { name: String },
-    #[error("metric {name} is named twice; give each metric one table")]
     Repeated { name: String },
-    #[error("metric {name}: the minimum {min} is above the maximum {max}; exchange them")]
     Range { name: String, min: i64, max: i64 },
-    #[error("metric {name}: step is {step}; use 1 or more")]
     Step { name: String, step: i64 },
-    #[error(
-        "metric {name}: {min} to {max} in steps of {step} are more than {} levels; use a longer step",
-        Utility::MOST_LEVELS
-    )]
     Levels { name: String, min: i64, max: i64, step: i64 },
-    #[error("metric {name}: a text of {length} bytes; use at most {}", Utility::MOST_TEXT)]
     Text { name: String, length: usize },
+}
+
+impl InvalidUtility {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::Metrics { found } => {
+                (format!("the utility has {found} metrics"), format!("use 1 to {}", Utility::MOST_METRICS))
+            }
+            Self::Name { name } => (
+                format!("metric {name:?} has an invalid name"),
+                "use 1 to 32 letters, digits, `_`, `-` and `.`".to_owned(),
+            ),
+            Self::Repeated { name } => {
+                (format!("metric {name} is named twice"), "give each metric one table".to_owned())
+            }
+            Self::Range { name, min, max } => {
+                (format!("metric {name}: the minimum {min} is above the maximum {max}"), "exchange them".to_owned())
+            }
+            Self::Step { name, step } => (format!("metric {name}: step is {step}"), "use 1 or more".to_owned()),
+            Self::Levels { name, min, max, step } => {
+                let most = Utility::MOST_LEVELS;
+                let message = format!("metric {name}: {min} to {max} in steps of {step} are more than {most} levels");
+                (message, "use a longer step".to_owned())
+            }
+            Self::Text { name, length } => {
+                (format!("metric {name}: a text of {length} bytes"), format!("use at most {}", Utility::MOST_TEXT))
+            }
+        };
+        Problem::new("invalid_contract", message, next_step)
+    }
 }
 
 /// The utility of an application at the share that it is granted.

@@ -92,7 +92,7 @@ impl Engine {
     ) -> Result<Application, Problem> {
         let ApplicationRequest { pid, covers, mut contract } = request;
         contract = contract.settled();
-        contract.check().map_err(|why| problem::invalid_contract(&why))?;
+        contract.check().map_err(|why| why.problem())?;
         self.decide_reclaim(&mut contract);
         self.end_abandoned(peer, pid, covers, now);
         self.apps.check_free(pid, covers)?;
@@ -249,7 +249,7 @@ impl Engine {
     /// Replaces the contract in force, if the host admits the new one.
     fn replace(&mut self, id: AppId, mut contract: Contract, now: Instant) -> Result<Application, Problem> {
         contract = contract.settled();
-        contract.check().map_err(|why| problem::invalid_contract(&why))?;
+        contract.check().map_err(|why| why.problem())?;
         self.decide_reclaim(&mut contract);
         self.observe_if_needed(id, contract.jobs)?;
         self.requests_made += 1;
