@@ -158,7 +158,7 @@ impl Limits {
     pub const HOSTS: usize = 4096;
     /// Events in a sink's queue.
     pub const QUEUE: usize = 4096;
-    /// Bytes of all events in a sink's queue.
+    /// Bytes of all events in a sink's queue. On a channel that blocks, each host has a share beyond it: see `queue`.
     pub const QUEUE_BYTES: usize = 4 << 20;
     /// Bytes of an event on a data channel.
     pub const EVENT: usize = 1 << 20;

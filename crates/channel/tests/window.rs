@@ -125,3 +125,28 @@ fn a_source_that_waits_asks_about_the_events_of_one_that_has_left() {
     let counts = counts(&world, &hosts[0], sink);
     assert_eq!((counts.queued, counts.dropped), (64, 0));
 }
+
+#[test]
+fn a_source_that_passes_a_sink_over_asks_about_the_events_of_those_that_have_left() {
+    let (mut world, hosts, sink) = world(32);
+    let first: Vec<SourceId> = (0..32).map(|_| join(&mut world, &hosts[1])).collect();
+    for source in first {
+        assert_eq!(fill(&mut world, &hosts[1], source, 1), 1);
+        leave(&mut world, &hosts[1], source);
+    }
+    let next = join(&mut world, &hosts[1]);
+    assert_eq!(fill(&mut world, &hosts[1], next, 1), 0, "nothing was read");
+    world.run_for(Nanos::from_millis(11_000));
+    let event = Submission { payload: &[0; 4], ..Submission::default() };
+    let submit = |world: &mut Memory| {
+        let sent = world.with(&hosts[1], |node, now| node.submit(next, &event, now)).expect("accepted");
+        (sent.remote, sent.dropped)
+    };
+    assert_eq!(submit(&mut world), (0, 1), "the patience is over");
+    world.settle();
+    assert_eq!(take(&mut world, &hosts[0], sink), 32, "too few of each for a report without a question");
+    world.settle();
+    assert_eq!(submit(&mut world), (0, 1), "this asks");
+    world.settle();
+    assert_eq!(submit(&mut world), (1, 0));
+}

@@ -251,7 +251,7 @@ impl Delivery {
     }
 
     /// Asks for the outcomes of the events of sources that have left, because these events may hold other sources up.
-    fn probe_departed(&mut self, place: u32, now: Instant, exit: &mut Exit) {
+    pub(super) fn probe_departed(&mut self, place: u32, now: Instant, exit: &mut Exit) {
         let Some(channel) = self.channels.at_mut(place) else { return };
         channel.forget_departed(now);
         let due = channel.departed.iter().filter(|(_, source)| source.probed.is_none_or(|at| now >= at + PROBE));

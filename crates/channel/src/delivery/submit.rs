@@ -59,6 +59,11 @@ impl Delivery {
                 self.probe(place, source.0, now, exit);
                 exit.wake_by(until);
             }
+            // A source that passes a sink over does not wait, so nothing else asks about those that have left.
+            Ok(Sent { dropped: 1.., .. }) => {
+                self.after();
+                self.probe_departed(place, now, exit);
+            }
             _ => self.after(),
         }
         done
