@@ -4,6 +4,9 @@
 //! largest ratio, and as its interval the largest lower and the largest upper end of all cells. So it is held only
 //! if the whole interval of each cell lies at or below the bound, and missed if the whole interval of one cell
 //! lies above it.
+//!
+//! Two rounds are compared although the same frames cost up to 5 % more in one of them. Near capacity this alone can
+//! change a ratio of misses by four fifths, so the interval of a cell is wider by what the costs may explain.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,8 @@ use crate::verdict::{self, Claim, Conditions, Measured, Pair, State, Verdict};
 /// A cell counts only if one side misses more than this fraction of its jobs, and as a loaded cell only if static
 /// GRUB does; below, no policy can improve much.
 const LEAST_MISSES: f64 = 0.005;
+/// Near capacity, misses grow with at most about this power of the costs (docs/design/0022-demo.md).
+const STEEPEST: i32 = 12;
 
 const ALL_CELLS: Claim = Claim::ratio(
     Conditions::Plain,
@@ -79,7 +84,7 @@ impl Comparison {
         let disturbed = all.first().filter(|_| calm.is_empty()).and_then(|(_, disturbed)| disturbed.clone());
         let pairs = if calm.is_empty() { all.into_iter().map(|(pair, _)| pair).collect() } else { calm };
         let Measured { interval, samples, .. } = verdict::misses_of_rival(&pairs)?;
-        let Interval { low, high } = interval?;
+        let Interval { low, high } = widened(interval?, relative_costs(&pairs));
         let ratio = smoothed_ratio(total(pairs.iter().map(|pair| pair.0)), total(pairs.iter().map(|pair| pair.1)));
         Some(Comparison {
             ratio,
@@ -166,6 +171,19 @@ fn outcome(cell: &Cell, reached_load: f64, rounds: &[RunRecord]) -> Option<Outco
         skipping: Comparison::of(&ours_skip, &rival, &rival),
         both_skip: Comparison::of(&ours_skip, &rival_skip, &rival),
     })
+}
+
+/// The costs of our frames divided by the costs of the same frames under the rival; 1 if they are unknown.
+fn relative_costs(pairs: &[Pair]) -> f64 {
+    let of_pair = |(ours, rival): &Pair| Some((ours.around.speed? / rival.around.speed?).ln());
+    rows::mean(&pairs.iter().filter_map(of_pair).collect::<Vec<_>>()).exp()
+}
+
+/// The interval, extended by the misses that a difference of the costs may explain: the side whose frames cost more
+/// misses more jobs for this reason alone.
+fn widened(interval: Interval, costs: f64) -> Interval {
+    let explained = costs.powi(STEEPEST);
+    Interval { low: interval.low / explained.max(1.0), high: interval.high / explained.min(1.0) }
 }
 
 fn total<'a>(rounds: impl Iterator<Item = &'a RunRecord>) -> Count {
@@ -372,6 +390,32 @@ mod tests {
             round
         };
         crate::grid::policies(false, 0).iter().map(of).collect()
+    }
+
+    #[test]
+    fn misses_that_costlier_frames_may_explain_decide_nothing() {
+        let cell = Cell {
+            players: 8,
+            load: 1.0,
+            pattern: Pattern::Closed,
+            shifts: false,
+            hogs: true,
+            phases: Phases::Together,
+        };
+        let missed = |late: usize| {
+            let responses: Vec<u64> = (0..600).map(|k| if k < late { 50 } else { 30 }).collect();
+            rows::tests::run(&responses, 600, 2.5).players
+        };
+        let state = |our_cost: f64| {
+            let mut rounds = rounds(&cell);
+            for round in &mut rounds {
+                let is_ours = round.policy == policy::headline().label();
+                round.players = missed(if is_ours { 384 } else { 307 });
+                round.around.speed = Some(if is_ours { our_cost } else { 1.0 });
+            }
+            outcomes(&[cell], &rounds, &[])[0].verdict.state
+        };
+        assert_eq!((state(1.0), state(1.02)), (State::Missed, State::Disturbed));
     }
 
     #[test]
