@@ -211,7 +211,7 @@ impl Machine {
             self.check(task, reservation.share())?;
             let task = &mut self.tasks[task.0];
             match &mut task.server {
-                Some(server) => server.change(reservation, mode),
+                Some(server) => server.change(reservation, mode, now),
                 None => {
                     let mut server = Server::new(reservation, mode);
                     if !task.jobs.is_empty() {

@@ -9,8 +9,8 @@
 //!     |  `-- Lagging <-'  sleep (its bandwidth still counts as active until then)
 //!     `----------------'  sleep, lag already zero
 //! ```
-//! Rules as in `kernel/sched/deadline.c`: a changed reservation applies from the next replenishment on; a wake-up
-//! keeps budget and deadline unless that would exceed the bandwidth.
+//! Rules as in `kernel/sched/deadline.c`: a changed reservation applies from the next replenishment on, and at once
+//! if the deadline has passed; a wake-up keeps budget and deadline unless that would exceed the bandwidth.
 
 use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Share};
 
@@ -52,9 +52,23 @@ impl Server {
 
     /// Sets another reservation, which applies from the next replenishment on. The rest of the old budget stays.
     /// The bandwidth of a sleeping server counts as unused from now on, even before its zero-lag time (Linux:
-    /// `dl_rq_change_utilization`).
-    pub fn change(&mut self, reservation: Reservation, mode: Reclaiming) {
+    /// `dl_rq_change_utilization`). Setting the same reservation again changes nothing.
+    ///
+    /// Linux takes a task that is awake off its queue and puts it back: a spent budget is noticed before the next
+    /// tick (`update_curr_dl`), and a server whose deadline has passed begins a new period (`setup_new_dl_entity`).
+    /// A task that was first then becomes one of the last, with a full budget.
+    pub fn change(&mut self, reservation: Reservation, mode: Reclaiming, now: Instant) {
+        if (self.reservation, self.mode) == (reservation, mode) {
+            return;
+        }
+        let is_requeued = self.state == State::Ready && matches!(mode, Reclaiming::Hard | Reclaiming::Grub);
+        if is_requeued && self.budget_ns <= 0.0 {
+            self.exhaust(now);
+        }
         (self.reservation, self.mode) = (reservation, mode);
+        if is_requeued && self.state == State::Ready && self.deadline < now {
+            self.start_period(now);
+        }
         if matches!(self.state, State::Lagging(_)) {
             self.state = State::Asleep;
         }
@@ -283,12 +297,32 @@ mod tests {
     fn a_changed_budget_is_used_from_the_next_replenishment_on() {
         let mut server = awake(Reclaiming::Hard);
         server.spend(1e6);
-        server.change(reservation(5), Reclaiming::Hard);
+        server.change(reservation(5), Reclaiming::Hard, at(102));
         assert_eq!(server.budget_ns(), 1e6);
         server.spend(1e6);
         server.exhaust(at(104));
         server.replenish(at(110));
         assert_eq!(server.budget_ns(), 5e6);
+    }
+
+    #[test]
+    fn a_change_after_the_deadline_begins_a_new_period() {
+        let mut server = awake(Reclaiming::Grub);
+        server.spend(1e6);
+        server.change(reservation(5), Reclaiming::Grub, at(112));
+        assert_eq!((server.budget_ns(), server.deadline(), server.state()), (5e6, at(122), State::Ready));
+        server.change(reservation(5), Reclaiming::Grub, at(123));
+        assert_eq!((server.budget_ns(), server.deadline()), (5e6, at(122)), "the same reservation changes nothing");
+    }
+
+    #[test]
+    fn a_change_notices_a_spent_budget_before_the_tick() {
+        let mut server = awake(Reclaiming::Grub);
+        server.spend(2.5e6);
+        server.change(reservation(5), Reclaiming::Grub, at(103));
+        assert_eq!((server.state(), server.recharge_at()), (State::Throttled, at(110)));
+        server.replenish(at(110));
+        assert_eq!((server.budget_ns(), server.deadline()), (4.5e6, at(120)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const FEEDBACK: Row = Row { policy: Policy::Feedback, skip: Skip::None };
 const OURS_SKIPPING: Row = Row { policy: Policy::GiveBack, skip: Skip::Predicted };
 
 fn cell(load: f64, pattern: Pattern, steal: u32) -> Cell {
-    Cell { players: 6, load, pattern, phases: Phases::Random, steal, hogs: 12 }
+    Cell { players: 6, load, pattern, phases: Phases::Random, steal, hogs: 12, equal: false }
 }
 
 fn report() -> &'static Report {

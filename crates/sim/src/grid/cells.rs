@@ -7,10 +7,11 @@ const LOADED: [f64; 4] = [0.7, 0.8, 0.9, 1.0];
 const PATTERNS: [Pattern; 4] = [Pattern::Closed, Pattern::Mpeg2, Pattern::Mixed, Pattern::None];
 
 fn cell(players: usize, load: f64, pattern: Pattern, phases: Phases, steal: u32) -> Cell {
-    Cell { players, load, pattern, phases, steal, hogs: 12 }
+    Cell { players, load, pattern, phases, steal, hogs: 12, equal: false }
 }
 
-/// All cells: patterns, phases and loads for six players; then steal; then other numbers of players; then no hogs.
+/// All cells: patterns, phases and loads for six players; then steal; then other numbers of players; then no hogs; then
+/// equal players.
 pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     for pattern in PATTERNS {
@@ -30,6 +31,10 @@ pub fn all() -> Vec<Cell> {
         }
     }
     cells.extend([0.7, 0.9].map(|load| Cell { hogs: 0, ..cell(6, load, Pattern::Mpeg2, Phases::Random, 0) }));
+    for phases in [Phases::Together, Phases::Random] {
+        let equal = |load| Cell { equal: true, ..cell(8, load, Pattern::Closed, phases, 0) };
+        cells.extend([0.7, 0.8, 0.9, 1.0, 1.1].map(equal));
+    }
     cells
 }
 

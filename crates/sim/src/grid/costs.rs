@@ -44,7 +44,8 @@ impl Costs {
         }
     }
 
-    /// The jobs of a player: a part of the trace from a random offset, twice as expensive in one half of the run.
+    /// The jobs of a player: a part of the trace from a random offset, twice as expensive in one half of the run unless
+    /// the players are equal.
     pub(super) fn jobs(&self, player: usize, jobs: usize) -> Vec<StreamJob> {
         let mut random = self.random(player, 1);
         let offset = random.random_range(0..self.trace.len());
@@ -61,7 +62,8 @@ impl Costs {
 
     /// Mean cost of a player's jobs in one half of the run, in ns.
     fn part(&self, player: usize, second_half: bool) -> f64 {
-        let weight = |player: usize| if player % 2 == usize::from(second_half) { 1.0 } else { 2.0 };
+        let is_cheap = |player: usize| self.cell.equal || player % 2 == usize::from(second_half);
+        let weight = |player: usize| if is_cheap(player) { 1.0 } else { 2.0 };
         let sum: f64 = (0..self.cell.players).map(weight).sum();
         self.cell.load * ROOM.as_f64() * PERIOD.as_f64() * weight(player) / sum
     }
@@ -95,7 +97,8 @@ mod tests {
     #[test]
     fn the_mean_demand_is_the_load_times_the_room_and_roles_change_half_way() {
         for pattern in [Pattern::Closed, Pattern::Mpeg2, Pattern::Mixed, Pattern::None] {
-            let cell = Cell { players: 6, load: 0.8, pattern, phases: Phases::Random, steal: 0, hogs: 6 };
+            let phases = Phases::Random;
+            let cell = Cell { players: 6, load: 0.8, pattern, phases, steal: 0, hogs: 6, equal: false };
             let costs = Costs::new(cell, 3);
             let mean = |jobs: &[StreamJob]| {
                 jobs.iter().map(|job| job.cost.as_f64()).sum::<f64>() / jobs.len() as f64 / PERIOD.as_f64()
@@ -106,5 +109,14 @@ mod tests {
             let ratio = mean(&players[1][..600]) / mean(&players[1][600..]);
             assert!((ratio - 2.0).abs() < 0.02 || (ratio - 0.5).abs() < 0.02, "{pattern:?}: {ratio}");
         }
+    }
+
+    #[test]
+    fn equal_players_cost_the_same_from_begin_to_end() {
+        let phases = Phases::Together;
+        let cell = Cell { players: 8, load: 1.0, pattern: Pattern::Closed, phases, steal: 0, hogs: 12, equal: true };
+        let costs = Costs::new(cell, 3);
+        let part = 1.8 / 8.0 * PERIOD.as_f64();
+        assert!((0..8).all(|i| [false, true].iter().all(|&half| (costs.part(i, half) / part - 1.0).abs() < 1e-9)));
     }
 }

@@ -186,7 +186,7 @@ mod tests {
     fn outcomes(row: Row, misses: &[f64]) -> Vec<Outcome> {
         let of = |(i, &misses): (usize, &f64)| {
             let (pattern, phases) = (Pattern::Closed, Phases::Random);
-            let cell = Cell { players: 4 + i, load: 0.8, pattern, phases, steal: 0, hogs: 12 };
+            let cell = Cell { players: 4 + i, load: 0.8, pattern, phases, steal: 0, hogs: 12, equal: false };
             let Row { policy, skip } = row;
             Outcome {
                 cell,

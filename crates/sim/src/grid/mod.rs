@@ -6,7 +6,7 @@
 //! has the same costs, phases and steal. A miss is a job that has not ended by its deadline: late, skipped, or
 //! never ended. Source of the costs: recorded traces ([`qfabric_control::traces`]), scaled so that the mean demand
 //! is the cell's load times [`ROOM`]. Half of the players cost twice as much as the others, and the halves change
-//! roles half-way.
+//! roles half-way, unless the cell has equal players, as most cells of the live grid.
 
 mod cells;
 mod costs;
@@ -76,6 +76,9 @@ pub struct Cell {
     pub steal: u32,
     /// Best-effort tasks that always want to run.
     pub hogs: usize,
+    /// The jobs of all players cost the same in the mean.
+    #[serde(default)]
+    pub equal: bool,
 }
 
 impl Cell {
@@ -86,11 +89,12 @@ impl Cell {
 
     /// Description for people.
     pub fn label(&self) -> String {
-        let Cell { players, pattern, phases, steal, hogs, .. } = *self;
+        let Cell { players, pattern, phases, steal, hogs, equal, .. } = *self;
         let calm = if self.is_calm() { "calm".to_owned() } else { format!("{steal} % stolen") };
         let hogs = if hogs == 0 { ", no hogs" } else { "" };
+        let equal = if equal { ", equal players" } else { "" };
         let (pattern, phases) = (format!("{pattern:?}").to_lowercase(), format!("{phases:?}").to_lowercase());
-        format!("{players} players, {pattern}, {phases}, {calm}{hogs}")
+        format!("{players} players, {pattern}, {phases}, {calm}{hogs}{equal}")
     }
 }
 
