@@ -22,11 +22,14 @@ pub(crate) struct NativeJoint(Held<JointHandle>);
 
 #[pymethods]
 impl NativeJoint {
-    /// Makes a contract; the empty host is the daemon's. Lease 0: none; -1: the calling process and this object.
+    /// Makes a contract; the empty host is the daemon's. `stream` is the text of a stream file. Lease 0: none; -1: the
+    /// calling process and this object.
     #[staticmethod]
-    #[pyo3(signature = (amounts, applications, patience_s, lease, upgrades, socket))]
+    #[pyo3(signature = (stream, amounts, applications, patience_s, lease, upgrades, socket))]
+    #[allow(clippy::too_many_arguments)] // the arguments of the Python method
     fn apply(
         py: Python<'_>,
+        stream: Option<&str>,
         amounts: Vec<Wanted>,
         applications: Vec<(String, String)>,
         patience_s: f64,
@@ -36,6 +39,9 @@ impl NativeJoint {
     ) -> PyResult<Self> {
         let patience = Duration::try_from_secs_f64(patience_s).map_err(value_error)?;
         let mut builder = JointBuilder::new().patience(patience).upgrades_named(upgrades).map_err(python)?;
+        if let Some(stream) = stream {
+            builder = builder.stream(stream).map_err(python)?;
+        }
         for (host, resource, wanted, minimum) in amounts {
             let resource: Resource = resource.parse().map_err(value_error)?;
             builder = builder.want(&host, resource, wanted, minimum).map_err(python)?;
@@ -98,4 +104,11 @@ impl NativeJoint {
 pub(crate) fn joint_contracts_json(py: Python<'_>, socket: Option<String>) -> PyResult<String> {
     let all = py.detach(|| connect(socket)?.joint_contracts().map_err(python))?;
     Ok(serde_json::to_string(&all).expect("contracts are plain values"))
+}
+
+/// The steps from the text of a stream to its amounts, as JSON.
+#[pyfunction]
+pub(crate) fn explain_json(stream: &str) -> PyResult<String> {
+    let explanation = qfabric_client::explain(stream).map_err(python)?;
+    Ok(serde_json::to_string(&explanation).expect("an explanation is plain values"))
 }

@@ -104,6 +104,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(consent::end_consent, module)?)?;
     module.add_function(wrap_pyfunction!(consent::set_consent, module)?)?;
     module.add_function(wrap_pyfunction!(give_back, module)?)?;
+    module.add_function(wrap_pyfunction!(joint::explain_json, module)?)?;
     module.add_function(wrap_pyfunction!(joint::joint_contracts_json, module)?)?;
     module.add_function(wrap_pyfunction!(limits_json, module)?)?;
     module.add_function(wrap_pyfunction!(set_limits_json, module)?)?;

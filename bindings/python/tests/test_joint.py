@@ -37,6 +37,31 @@ def test_a_contract_is_made_found_and_ended(socket):
         contract.refresh()
 
 
+FILM = """
+[video]
+frame_rate = { min = 10, max = 25 }
+frame_size = "8kB"
+[local]
+memory = "16MiB"
+computation = "30ms"
+"""
+
+
+def test_a_stream_is_explained_and_its_worst_quality_is_enough(socket):
+    explained = qfabric.explain(FILM)
+    assert any(step["formula"] == "T = 1 / R_A" for step in explained["steps"])
+    with qfabric.JointContract.apply(socket=socket, stream=FILM) as contract:
+        asked = [(found["resource"], found["asked"]) for found in contract.resources]
+        assert asked == [(found["resource"], found["amount"]) for found in explained["resources"]]
+        assert (asked[0], contract.resources[0]["granted"]) == (("cpu", 0.75), 0.5)
+    with qfabric.JointContract.apply({None: {"cpu": 0.4}}, socket=socket, stream=FILM) as contract:
+        assert [found["asked"] for found in contract.resources] == [0.4, asked[1][1]]
+    for refused in (qfabric.explain, lambda text: qfabric.JointContract.apply(socket=socket, stream=text)):
+        with pytest.raises(ValueError, match="line 3, column 1"):
+            refused(FILM.replace("frame_rate", "frame_raet"))
+    assert qfabric.contracts(socket) == []
+
+
 def test_a_refusal_names_host_resource_and_the_largest_amount(socket):
     with pytest.raises(qfabric.Refused) as refused:
         qfabric.JointContract.apply({None: {"memory": 4096, "cpu": 0.9}}, socket=socket)

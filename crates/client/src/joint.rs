@@ -263,7 +263,7 @@ fn check(resource: &Resource, amount: f64) -> Result<(), ClientError> {
     }
 }
 
-fn invalid(problem: &Problem) -> ClientError {
+pub(crate) fn invalid(problem: &Problem) -> ClientError {
     ClientError::Value(format!("{}; {}", problem.message, problem.next_step))
 }
 

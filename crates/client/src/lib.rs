@@ -66,6 +66,7 @@ mod profiles;
 mod reserved_rate;
 mod services;
 mod session;
+mod stream;
 /// Types that the model checker of `tests/models` replaces.
 mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -92,10 +93,12 @@ pub use plugin::{Controller, Interval, Predictor};
 pub use profiles::{Profiles, platform, profiles_folder};
 pub use reserved_rate::ReservedRate;
 pub use session::Session;
+pub use stream::explain;
 
 pub use qfabric_control::ladder::{self, Ladder};
 pub use qfabric_control::relief;
 pub use qfabric_shm::Process;
+pub use qfabric_translate::Explanation;
 pub use qfabric_types::api::contracts::{
     ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointId, JointPart, JointRefusal,
     JointRequest, JointResource, UpgradeOffer, UpgradePolicy,

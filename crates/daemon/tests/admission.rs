@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::*;
-use qfabric_client::{Client, ClientError};
+use qfabric_client::{Client, ClientError, JointBuilder};
 use qfabric_linux::books;
 use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::sched_attr::Policy;
@@ -421,4 +421,20 @@ fn by_default_no_user_gets_more_than_half_a_cpu_and_root_does() {
     let problem = ask(&client, theirs.pid(), guaranteed("greedy", 510_000)).unwrap_err();
     assert_eq!((problem.code.as_str(), problem.free), ("user_cap", Some(Share::from_ppm(500_000))), "{problem:?}");
     ask(&client, roots.pid(), guaranteed("roots", 510_000)).unwrap();
+}
+
+#[test]
+fn a_joint_contract_over_a_link_that_is_not_open_names_it_with_all_amounts_and_the_remedy() {
+    let _lock = live_lock();
+    let (_service, client) = service(quiet());
+    let link: qfabric_types::Resource = "network qf-none out".parse().unwrap();
+    let request = JointBuilder::new().want("", link.clone(), 5e6, 1e6).unwrap();
+    let error = request.apply(&client).unwrap_err();
+    let ClientError::JointRefused(refusal) = error else { panic!("{error}") };
+    assert_eq!(refusal.refused_by, client.host_name().unwrap());
+    assert_eq!((refusal.resource.as_ref(), refusal.asked), (Some(&link), Some(5e6)));
+    assert_eq!((refusal.free, refusal.largest), (Some(0.0), Some(0.0)));
+    assert!(refusal.problem.message.contains("network qf-none out"), "{}", refusal.problem);
+    assert!(refusal.problem.next_step.contains("qfabric net link add"), "{}", refusal.problem);
+    assert!(client.joint_contracts().unwrap().is_empty());
 }

@@ -1699,6 +1699,25 @@ enum qf_status qf_joint_want(struct qf_joint_request *request,
                              double minimum);
 
 /**
+ * Asks for the amounts of a stream on all its hosts, of which those of its worst accepted quality are enough. `stream`
+ * is the text of a stream file, as for `qfabric contract apply`; a profile that it names is found as by
+ * qf_profile_find. The amounts replace earlier ones of the same resources. With QF_INVALID, qf_last_error names line and
+ * column of a mistake.
+ */
+enum qf_status qf_joint_stream(struct qf_joint_request *request,
+                               const char *stream);
+
+/**
+ * Explains the amounts of a stream step by step, each with its formula: writes the JSON of `qfabric contract explain`
+ * and a zero byte to `json`, if `size` is larger than `*length`, the length of the JSON without this byte. Otherwise
+ * only `*length` is written, and `json` may be null. Needs no daemon.
+ */
+enum qf_status qf_joint_explain(const char *stream,
+                                char *json,
+                                size_t size,
+                                size_t *length);
+
+/**
  * Lets the request be tried again for `patience_ns`, if a refusal may pass when other contracts end; at most a minute.
  */
 enum qf_status qf_joint_patience(struct qf_joint_request *request,

@@ -129,6 +129,59 @@ pub unsafe extern "C" fn qf_joint_want(
     settle(want())
 }
 
+/// Asks for the amounts of a stream on all its hosts, of which those of its worst accepted quality are enough. `stream`
+/// is the text of a stream file, as for `qfabric contract apply`; a profile that it names is found as by
+/// qf_profile_find. The amounts replace earlier ones of the same resources. With QF_INVALID, qf_last_error names line and
+/// column of a mistake.
+///
+/// # Safety
+/// `request` is a live handle, `stream` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_stream(request: *mut qf_joint_request, stream: *const c_char) -> qf_status {
+    let want = || {
+        // SAFETY: the caller guarantees it.
+        let stream = unsafe { text("the stream", stream) }?;
+        // SAFETY: the caller guarantees it.
+        unsafe { borrow(request) }?.0.with(|builder| {
+            *builder = builder.clone().stream(stream)?;
+            Ok(())
+        })
+    };
+    settle(want())
+}
+
+/// Explains the amounts of a stream step by step, each with its formula: writes the JSON of `qfabric contract explain`
+/// and a zero byte to `json`, if `size` is larger than `*length`, the length of the JSON without this byte. Otherwise
+/// only `*length` is written, and `json` may be null. Needs no daemon.
+///
+/// # Safety
+/// `stream` is a zero-terminated string, `json` null or writable memory of `size` bytes, `length` writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_joint_explain(
+    stream: *const c_char,
+    json: *mut c_char,
+    size: usize,
+    length: *mut usize,
+) -> qf_status {
+    let explain = || {
+        // SAFETY: the caller guarantees it.
+        let explanation = qfabric_client::explain(unsafe { text("the stream", stream) }?)?;
+        let answer = serde_json::to_string(&explanation).expect("an explanation is plain values");
+        // SAFETY: the caller guarantees it.
+        unsafe { put("the length", length, answer.len()) }?;
+        if size > answer.len() {
+            not_null("the JSON", json)?;
+            // SAFETY: not null, and `size` bytes are writable as the caller guarantees; fewer are written.
+            unsafe {
+                json.cast::<u8>().copy_from_nonoverlapping(answer.as_ptr(), answer.len());
+                json.add(answer.len()).write(0);
+            }
+        }
+        Ok(())
+    };
+    settle(explain())
+}
+
 /// Lets the request be tried again for `patience_ns`, if a refusal may pass when other contracts end; at most a minute.
 ///
 /// # Safety

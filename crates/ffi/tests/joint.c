@@ -1,8 +1,40 @@
-/* A joint contract is made, read, found by its identity, partly satisfied, refused and ended. 0.5 CPU are free. */
+/* Joint contracts are made, of amounts and of a stream, read, found by their identity, partly satisfied, refused and
+   ended. 0.5 CPU are free. */
 #include <qfabric.h>
 #include <string.h>
 
 #include "check.h"
+
+/* The stream has 0.25 CPU at 25 frames per second; 0.1 CPU are enough. */
+static void from_a_stream(void)
+{
+    static const char film[] = "[video]\nframe_rate = { min = 10, max = 25 }\nframe_size = \"8kB\"\n"
+                               "[local]\nmemory = \"16MiB\"\ncomputation = \"10ms\"\n";
+    qf_joint_request *request = qf_joint_request_new();
+    qf_joint *contract = NULL;
+    qf_joint_resource cpu, memory;
+    size_t length = 0, again = 0;
+    char *json;
+
+    CHECK(qf_joint_stream(request, "[video]\nframe_raet = 25\n") == QF_INVALID);
+    CHECK(strstr(qf_last_error(), "line 2, column 1") && strstr(qf_last_error(), "frame_raet"));
+    CHECK(qf_joint_stream(request, NULL) == QF_INVALID && qf_joint_stream(NULL, film) == QF_INVALID);
+
+    CHECK(qf_joint_explain(film, NULL, 0, &length) == QF_OK && length > 0);
+    CHECK(qf_joint_explain(film, NULL, length + 1, &again) == QF_INVALID);
+    json = malloc(length + 1);
+    CHECK(json && qf_joint_explain(film, json, length + 1, &again) == QF_OK && again == length);
+    CHECK(strlen(json) == length && strstr(json, "T = 1 / R_A"));
+    free(json);
+
+    CHECK(qf_joint_stream(request, film) == QF_OK && qf_joint_apply(request, &contract) == QF_OK);
+    CHECK(qf_joint_at(contract, 0, &cpu) == QF_OK && strcmp(cpu.resource, "cpu") == 0);
+    CHECK(cpu.asked == 0.25 && cpu.granted == 0.25);
+    CHECK(qf_joint_at(contract, 1, &memory) == QF_OK && memory.asked > 16 << 20);
+    CHECK(qf_joint_end(contract) == QF_OK);
+    qf_joint_free(contract);
+    qf_joint_request_free(request);
+}
 
 int main(void)
 {
@@ -43,5 +75,6 @@ int main(void)
     qf_joint_free(same);
     qf_joint_free(contract);
     qf_joint_request_free(request);
+    from_a_stream();
     return 0;
 }

@@ -14,7 +14,7 @@ from ._qfabric import Error, NoDaemon, Refused, SinkEnded, __version__
 from .channels import Channels
 from .cpu import Cpu, Probe
 from .ecalls import ECalls
-from .joint import Consent, JointContract, consent, consents, contracts, forget_consent
+from .joint import Consent, JointContract, consent, consents, contracts, explain, forget_consent
 from .ladder import Ladder, Step
 from .mem import Allocation, Mem
 from .metp import ClientConnection, Connection, Message, ServerConnection
@@ -48,6 +48,7 @@ __all__ = [
     "consent",
     "consents",
     "contracts",
+    "explain",
     "find_profile",
     "forget_consent",
     "give_back",

@@ -62,8 +62,13 @@ class JointContract:
         self._native = native
 
     @classmethod
-    def apply(cls, hosts, patience=0.0, socket=None, *, applications=None, lease=None, upgrades="accept"):
+    def apply(
+        cls, hosts=None, patience=0.0, socket=None, *, applications=None, lease=None, upgrades="accept", stream=None
+    ):
         """Makes a contract: all amounts on all hosts, or nothing.
+
+        ``stream`` is the text of a stream file: the contract has its amounts on all its hosts, and those of its worst
+        accepted quality are enough. Amounts of ``hosts`` replace those of the same resources.
 
         Tries again for ``patience`` seconds, at most 60, if a refusal may pass when other contracts end. ``Refused`` has
         refused_by, resource, asked, free and largest.
@@ -74,8 +79,8 @@ class JointContract:
         ``"never"``.
         """
         named = [(host or "", application) for host, application in (applications or {}).items()]
-        amounts, process = list(_amounts(hosts)), _process(lease)
-        return cls(_qfabric.NativeJoint.apply(amounts, named, patience, process, upgrades, socket))
+        amounts, process = list(_amounts(hosts or {})), _process(lease)
+        return cls(_qfabric.NativeJoint.apply(stream, amounts, named, patience, process, upgrades, socket))
 
     @classmethod
     def open(cls, id, socket=None):
@@ -119,6 +124,12 @@ class JointContract:
 
     def __exit__(self, *_):
         self.end()
+
+
+def explain(stream):
+    """The steps from a stream to its amounts, each with its formula: a dict with steps and resources, as
+    ``qfabric contract explain --json`` prints it. ``stream`` is the text of a stream file. Needs no daemon."""
+    return _json.loads(_qfabric.explain_json(stream))
 
 
 def contracts(socket=None):

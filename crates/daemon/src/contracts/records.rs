@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use qfabric_types::api::contracts::{JointContract, JointId, JointRequest, JointResource, UpgradeOffer};
+use qfabric_host::manager::contracts::Refused;
+use qfabric_types::api::contracts::{JointContract, JointId, JointRefusal, JointRequest, JointResource, UpgradeOffer};
 use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Owner, Resources};
 use tokio::sync::oneshot;
@@ -62,6 +63,15 @@ impl Record {
             JointResource::of(&part.host, &part.wanted, granted).collect::<Vec<_>>()
         });
         JointContract { id: id.clone(), resources: resources.collect() }
+    }
+
+    /// The answer of a refused contract. The reason of a host without a broker for a resource has no asked amount.
+    pub(super) fn refusal(&self, refused: &Refused) -> JointRefusal {
+        let answer = refused.answer();
+        let part = self.request.parts().iter().find(|part| part.host == refused.host);
+        let wanted = answer.resource.as_ref().zip(part);
+        let wanted = wanted.map(|(resource, part)| resource.amount(part.wanted.units(resource)).value());
+        JointRefusal { asked: answer.asked.or(wanted), ..answer }
     }
 }
 

@@ -33,8 +33,10 @@ impl Runner {
             CoordinatorOutput::Refused { id, refused } => {
                 self.report.refused += 1;
                 tracing::info!(contract = %id, %refused, "a contract is refused");
-                if let Some(reply) = self.records.0.remove(&id).and_then(|record| record.reply) {
-                    _ = reply.send(Err(NotMade::Refused(Box::new(refused.answer()))));
+                let Some(record) = self.records.0.remove(&id) else { return };
+                let refusal = record.refusal(&refused);
+                if let Some(reply) = record.reply {
+                    _ = reply.send(Err(NotMade::Refused(Box::new(refusal))));
                 }
             }
             CoordinatorOutput::Upgrade { id, host, granted } => self.offered(&id, host, granted, clock::now()),

@@ -77,6 +77,10 @@ impl Reason {
         match self {
             Reason::Short(shortage) if shortage.is_transient => "try again soon: other contracts are being made",
             Reason::Short(shortage) => short_of(shortage.bound),
+            Reason::NotBrokered(Resource::Network(_)) => {
+                "have the refusing host's administrator open the link (`qfabric net link add`), or name an open link \
+                 of that host (`qfabric net link ls`)"
+            }
             Reason::NotBrokered(_) => {
                 "ask for other resources of this host, or have its administrator add the resource"
             }
@@ -141,7 +145,9 @@ impl Refused {
                 largest: Some(left.value()),
                 ..without
             },
-            Reason::NotBrokered(resource) => JointRefusal { resource: Some(resource.clone()), ..without },
+            Reason::NotBrokered(resource) => {
+                JointRefusal { resource: Some(resource.clone()), free: Some(0.0), largest: Some(0.0), ..without }
+            }
             _ => without,
         }
     }
