@@ -27,7 +27,7 @@ fn raised(error: Error) -> PyErr {
     match error {
         Error::Daemon(error) => python(*error),
         Error::Refused(_) | Error::Stranger { .. } => errors::refused(error.to_string(), &error.problem()),
-        Error::Option { .. } | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => {
+        Error::Option { .. } | Error::Message(_) | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => {
             value_error(error.problem())
         }
         Error::TimeOut { .. } => pyo3::exceptions::PyTimeoutError::new_err(error.to_string()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use qfabric_metp::{FrameKind, Mode};
+use qfabric_metp::{FrameKind, Mode, SendRefusal};
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes};
 
@@ -69,15 +69,22 @@ impl Connection {
         deadline: Option<Duration>,
         within: Duration,
     ) -> Result<u64, (Error, Vec<u8>)> {
-        if data.is_empty() || data.len() as u64 > self.largest_message.get() {
-            let value = format!("{} bytes", data.len());
-            let allowed = "1 byte up to the admitted largest message";
-            return Err((Error::Option { option: "message", value, allowed }, data));
+        if let Some(refusal) = self.refusal(&data) {
+            return Err((Error::Message(refusal), data));
         }
         let at = Instant::now();
         let deadline = deadline.map(|time| later(at, time));
         let message = Submitted { kind, at, deadline, data, mode_behind: None };
         self.handover.submit(message, within).map_err(|refused| (refused.0, refused.1.data))
+    }
+
+    /// Why no session takes a message of this size.
+    fn refusal(&self, data: &[u8]) -> Option<SendRefusal> {
+        let (size, limit) = (Bytes::new(data.len() as u64), self.largest_message);
+        if data.is_empty() {
+            return Some(SendRefusal::Empty);
+        }
+        (size > limit).then_some(SendRefusal::TooLarge { size, limit })
     }
 
     /// The next message. In partially reliable mode it may have holes.

@@ -17,6 +17,9 @@ pub enum Error {
     /// An option outside its range.
     #[error("{option} is {value}; allowed are {allowed}")]
     Option { option: &'static str, value: String, allowed: &'static str },
+    /// An empty message, or one above the admitted size.
+    #[error(transparent)]
+    Message(qfabric_metp::SendRefusal),
     /// The operating system refused an operation.
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
@@ -58,6 +61,7 @@ impl Error {
         let (code, next_step) = match self {
             Error::Realm(error) => return error.problem(),
             Error::Refused(problem) => return (**problem).clone(),
+            Error::Message(refusal) => return refusal.problem(),
             Error::Daemon(error) => match &**error {
                 qfabric_client::ClientError::Refused(problem) => return problem.clone(),
                 _ => ("daemon", "check the daemon with `qfabric status`"),

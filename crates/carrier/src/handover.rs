@@ -20,7 +20,7 @@ use crate::statistics::ConnectionStatistics;
 use crate::{End, Error};
 
 /// Bytes that a message takes besides its data.
-const MESSAGE_COST: u64 = 256;
+pub(crate) const MESSAGE_COST: u64 = 256;
 /// Messages that wait for the connection's thread; the session has its own queue behind them.
 const MOST_OUTGOING: usize = 4;
 /// Events that the application has not taken; the oldest are dropped and counted.
@@ -308,10 +308,12 @@ impl Handover {
         self.wake.notified().await;
     }
 
+    /// Wakes the application only if there was a command: the connection's thread looks for one after each packet, and
+    /// each look would otherwise wake a call that waits for a message.
     pub(crate) fn take_command(&self) -> Option<Command> {
-        let command = self.lock().commands.pop_front();
+        let command = self.lock().commands.pop_front()?;
         self.changed.notify_all();
-        command
+        Some(command)
     }
 
     /// Passes the first message to `send`, which returns whether it took it. Its place stays taken meanwhile. While a
@@ -414,7 +416,9 @@ fn cost(message: &Message) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+    use std::thread;
 
     use super::*;
 
@@ -453,6 +457,30 @@ mod tests {
         assert!(handover.offer(|_| true).is_none() && handover.take_message().is_none());
         assert!(matches!(handover.take_command(), Some(Command::Mode(Mode::PartiallyReliable))));
         assert!(handover.offer(|_| true).is_some());
+    }
+
+    #[test]
+    fn a_look_for_commands_wakes_no_call_of_the_application() {
+        let handover = Handover::new(1 << 20).unwrap();
+        let looks = AtomicU32::new(0);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                handover.wait("an event", Duration::from_secs(60), |state| {
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    state.events.pop_front()
+                })
+            });
+            while looks.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            for _ in 0..10_000 {
+                assert!(handover.take_command().is_none());
+            }
+            handover.report(Event::PeerFinished);
+            assert_eq!(waiting.join().unwrap().unwrap(), Event::PeerFinished);
+        });
+        let looks = looks.into_inner();
+        assert!(looks < 10, "before the event and after it, and not {looks} times");
     }
 
     #[test]

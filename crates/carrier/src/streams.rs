@@ -47,6 +47,8 @@ enum Done {
         outcome: Outcome,
     },
     Arrived(Arrived),
+    /// A message that is too large; nothing of it came.
+    TooLarge(Arrived),
     /// The stream gave nothing that can be used.
     Nothing {
         is_refused: bool,
@@ -203,6 +205,12 @@ impl StreamDriver {
             Done::Arrived(arrived) => {
                 self.receiving -= 1;
                 self.counts.late_tpdus += u64::from(!self.order.push(arrived));
+            }
+            Done::TooLarge(nothing) => {
+                self.receiving -= 1;
+                self.counts.refused += 1;
+                // Later ones do not wait for it.
+                self.order.push(nothing);
             }
             Done::Nothing { is_refused } => {
                 self.receiving -= 1;

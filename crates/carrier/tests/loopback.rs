@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{PATIENCE, Realm, finish, frame, kind, name, receive_all, received, send_all, target, until};
 use qfabric_carrier::{
-    CarrierKind, ClientConnection, Engine, Error, Event, FrameKind, Laboratory, Mode, Options, Outcome, RateGrant,
-    connect_plain,
+    CarrierKind, ClientConnection, DropReason, Engine, Error, Event, FrameKind, Laboratory, Mode, Options, Outcome,
+    RateGrant, connect_plain,
 };
 use qfabric_types::{BitRate, Bytes, DelayProfile, Nanos};
 
@@ -230,6 +230,26 @@ fn a_connection_does_not_change_the_address_of_its_service() {
     let refused = accepted.rebind(0, "127.0.0.1:0".parse().unwrap()).unwrap_err();
     assert!(matches!(refused, Error::Option { option: "rebind", .. }), "{refused}");
     realm.open("cam", server.address(), options()).unwrap();
+}
+
+#[test]
+fn a_message_above_the_own_size_is_refused_with_it_and_one_above_the_others_size_is_named_as_the_reason() {
+    for engine in [Engine::Metp, Engine::Streams] {
+        let realm = Realm::new();
+        let server = realm.serve(Options { engine, largest_message: Bytes::new(50_000), ..options() });
+        let client = realm.open("cam", server.address(), Options { engine, ..options() }).unwrap();
+        let accepted = server.accept(PATIENCE).unwrap();
+        let refused = client.send(FrameKind::I, vec![0; (1 << 20) + 1], None, PATIENCE).unwrap_err();
+        assert_eq!(refused.to_string(), "the message has 1048577 bytes, of at most 1048576");
+        client.send(FrameKind::I, vec![0; 60_000], None, PATIENCE).unwrap();
+        let outcome = Outcome::Dropped(DropReason::TooLargeForPeer);
+        let found = until(&client, |event| matches!(event, Event::Outcome { .. }));
+        assert_eq!(found, Event::Outcome { number: 0, kind: FrameKind::I, outcome });
+        assert_eq!(client.statistics().session.dropped_too_large, 1);
+        client.send(FrameKind::P, vec![7; 900], None, PATIENCE).unwrap();
+        let next = accepted.receive(PATIENCE).unwrap();
+        assert_eq!((next.number, next.data.len()), (1, 900), "it does not wait for the refused one");
+    }
 }
 
 #[test]

@@ -298,6 +298,22 @@ fn a_stream_ends_with_its_lease_unless_the_lease_is_renewed() {
 }
 
 #[test]
+fn streams_end_when_another_program_replaces_the_queue_that_enforces_them() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let link = open_link(&client);
+    let stream = client.begin_stream("qf0", &of_rate(Selector::Mark(1), mbit(1))).unwrap();
+    link.set_root(0x70000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
+    eventually("the interface is given up", || client.interface("qf0").is_err());
+    let renewal = StreamChange { lease: Some(Nanos::from_millis(10_000)), ..StreamChange::default() };
+    refusal(client.change_stream("qf0", stream.id, &renewal));
+    assert_eq!(link.root().unwrap().0, "pfifo", "what the other program chose stays");
+}
+
+#[test]
 fn an_interface_that_comes_back_under_its_name_leaves_no_record_of_the_one_before() {
     if !may_reserve() || own_network().is_err() {
         return;

@@ -77,7 +77,9 @@ impl From<Error> for Failure {
             Error::Ended(_) | Error::Forked { .. } => qf_status::QF_STATE,
             // QF_REFUSED is the full queue, after which a program may try again.
             Error::Refused(problem) if problem.code == "finished" => qf_status::QF_STATE,
-            Error::Option { .. } | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => qf_status::QF_INVALID,
+            Error::Option { .. } | Error::Message(_) | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => {
+                qf_status::QF_INVALID
+            }
             Error::Refused(_) | Error::Stranger { .. } => qf_status::QF_REFUSED,
             _ => qf_status::QF_BROKEN,
         };

@@ -58,7 +58,7 @@ impl Received {
 pub enum Outcome {
     /// The receiver acknowledged all bytes.
     Delivered,
-    /// No byte was sent.
+    /// No byte was sent, or the receiver refused the message as too large.
     Dropped(DropReason),
     /// The deadline passed, and the receiver acknowledged no byte.
     Expired,

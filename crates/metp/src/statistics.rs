@@ -16,6 +16,8 @@ pub struct Statistics {
     pub dropped: [u64; FrameKind::ALL.len()],
     pub dropped_late: u64,
     pub dropped_to_make_room: u64,
+    /// Messages that were dropped, because the peer accepts only smaller ones.
+    pub dropped_too_large: u64,
     pub expired: u64,
     pub partly: u64,
     /// Data TPDUs, retransmissions included.

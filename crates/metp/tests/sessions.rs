@@ -177,6 +177,21 @@ fn messages_beyond_the_admitted_amounts_are_refused_with_the_values() {
 }
 
 #[test]
+fn a_message_that_left_before_the_peers_limit_was_known_does_not_hold_up_later_ones() {
+    let small = Config { largest_message: Bytes::new(1_000), ..config(Mode::TotallyReliable) };
+    let mut pair = Pair::over(config(Mode::TotallyReliable), small, LinkSettings::default(), 5);
+    // It fits into the memory that each peer has, so it is sent at once.
+    send(&mut pair, FrameKind::Other, 60, 60_000).expect("accepted");
+    send(&mut pair, FrameKind::Other, 60, 900).expect("accepted");
+    pair.run_for(Nanos::from_millis(500));
+    let outcomes = [Outcome::Dropped(DropReason::TooLargeForPeer), Outcome::Delivered];
+    assert_eq!(pair.end(Side::A).outcomes, [0, 1].map(|at| (MessageNumber::new(at as u64), outcomes[at])));
+    assert_eq!(pair.end(Side::A).session.statistics().dropped_too_large, 1);
+    assert_eq!(pair.end(Side::B).skipped, [(MessageNumber::new(0), 1)]);
+    assert_eq!(pair.end(Side::B).arrivals.len(), 1);
+}
+
+#[test]
 fn without_an_order_a_complete_message_does_not_wait() {
     let receiver = Config { order: DeliveryOrder::WhenComplete, ..config(Mode::TotallyReliable) };
     let link = LinkSettings { loss: Loss::Bernoulli(0.3), ..LinkSettings::default() };

@@ -243,6 +243,15 @@ fn bad_input_is_refused_with_the_next_step() {
 }
 
 #[test]
+fn a_receiver_that_takes_only_smaller_frames_ends_the_sender_with_the_option_that_changes_it() {
+    let Some(site) = Site::new() else { return };
+    let receiver = site.receive("wall", &["--largest", "2000B"]);
+    let refused = site.send("cam", &receiver, "video.264", &["--mode", "reliable", "--fast"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", site::said(&refused));
+    assert!(site::said(&refused).contains("metp recv --largest"), "{}", site::said(&refused));
+}
+
+#[test]
 fn ctrl_c_ends_both_sides_cleanly() {
     let Some(site) = Site::new() else { return };
     let receiver = site.receive("wall", &["--json"]);

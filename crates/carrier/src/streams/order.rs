@@ -6,6 +6,7 @@ use std::time::Instant;
 use qfabric_metp::{DeliveryOrder, Mode};
 
 use super::receiving::Arrived;
+use crate::handover::MESSAGE_COST;
 
 /// Messages that wait for earlier ones, by number.
 pub(super) struct Order {
@@ -29,7 +30,7 @@ impl Order {
     pub(super) fn push(&mut self, arrived: Arrived) -> bool {
         let is_new = arrived.number >= self.next && !self.waiting.contains_key(&arrived.number);
         if is_new {
-            self.bytes += arrived.data.len() as u64;
+            self.bytes += arrived.cost();
             self.waiting.insert(arrived.number, arrived);
         }
         is_new
@@ -49,7 +50,7 @@ impl Order {
             return None;
         }
         let (number, arrived) = first.remove_entry();
-        self.bytes -= arrived.data.len() as u64;
+        self.bytes -= arrived.cost();
         let skipped = (number > self.next).then(|| (self.next, number - self.next));
         let skipped = skipped.filter(|_| self.order == DeliveryOrder::InOrder);
         self.next = if self.order == DeliveryOrder::InOrder { number + 1 } else { self.next };
@@ -65,12 +66,17 @@ impl Order {
         self.waiting.is_empty()
     }
 
+    /// Memory of the messages that wait, also of those of which nothing came.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 impl Arrived {
+    fn cost(&self) -> u64 {
+        self.data.len() as u64 + MESSAGE_COST
+    }
+
     /// Only partially reliable messages overtake missing ones.
     fn release(&self) -> Option<Instant> {
         self.deadline.filter(|_| self.mode == Mode::PartiallyReliable)
@@ -104,6 +110,18 @@ mod tests {
         let (skipped, message) = order.pop(later).unwrap();
         assert_eq!((skipped, message.number), (Some((1, 1)), 2));
         assert!(!order.push(arrived(1, Mode::PartiallyReliable, Some(later), 0)), "its turn has passed");
+    }
+
+    #[test]
+    fn messages_of_which_nothing_came_take_memory_while_they_wait() {
+        let mut order = Order::new(DeliveryOrder::InOrder);
+        for number in 1..=100 {
+            order.push(Arrived { data: Vec::new(), ..arrived(number, Mode::TotallyReliable, None, 0) });
+        }
+        assert_eq!(order.bytes(), 100 * MESSAGE_COST, "the first one may never come");
+        order.release_all();
+        assert_eq!(std::iter::from_fn(|| order.pop(Instant::now())).count(), 100);
+        assert_eq!(order.bytes(), 0);
     }
 
     #[test]

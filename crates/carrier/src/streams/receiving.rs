@@ -6,7 +6,7 @@ use qfabric_metp::{FrameKind, Mode};
 use qfabric_types::Nanos;
 use quinn::RecvStream;
 
-use super::wire::{HEADER, Header, MessageHeader};
+use super::wire::{HEADER, Header, MessageHeader, TOO_LARGE};
 use super::{Done, Message, StreamDriver};
 use crate::options::nanos;
 
@@ -83,10 +83,20 @@ async fn receive(mut stream: RecvStream, largest: u64, way: Duration, receive_ti
         Some(Header::Message(header)) => Done::Arrived(message(stream, header, way, receive_time).await),
         None => {
             // Fails only if the stream has ended.
-            let _ = stream.stop(1u32.into());
-            Done::Nothing { is_refused: true }
+            let _ = stream.stop(TOO_LARGE.into());
+            match Header::decode(&bytes, u32::MAX.into()) {
+                Some(Header::Message(header)) => Done::TooLarge(nothing(header)),
+                _ => Done::Nothing { is_refused: true },
+            }
         }
     }
+}
+
+/// The message of this header, of which nothing came.
+fn nothing(header: MessageHeader) -> Arrived {
+    let (number, kind, mode, dropped_before) = (header.number, header.kind, header.mode, header.dropped_before);
+    let (size, data, at, delay) = (header.size as usize, Vec::new(), Instant::now(), Duration::ZERO);
+    Arrived { number, kind, mode, size, data, dropped_before, deadline: None, at, delay }
 }
 
 async fn message(

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use qfabric_metp::{DropReason, FrameKind, Mode, Outcome};
 use qfabric_types::Nanos;
-use quinn::{Connection, SendStream};
+use quinn::{Connection, SendStream, VarInt};
 
-use super::wire::{Header, MessageHeader};
+use super::wire::{Header, MessageHeader, TOO_LARGE};
 use super::{Done, StreamDriver};
 use crate::handover::{Event, Submitted};
 
@@ -77,9 +77,10 @@ impl StreamDriver {
                 counts.delivered += 1;
                 counts.acknowledged_bytes += bytes;
             }
-            Outcome::Dropped(_) => {
+            Outcome::Dropped(reason) => {
                 counts.dropped[kind as usize] += 1;
-                counts.dropped_late += 1;
+                counts.dropped_late += u64::from(reason == DropReason::WouldBeLate);
+                counts.dropped_too_large += u64::from(reason == DropReason::TooLargeForPeer);
             }
             Outcome::Expired => counts.expired += 1,
             Outcome::Partly { .. } | Outcome::Unknown => counts.partly += 1,
@@ -137,11 +138,16 @@ async fn write(
     stream.set_priority(priority(header.number)).ok()?;
     let deadline = deadline.map(|at| at.saturating_duration_since(Instant::now()));
     stream.write_all(&Header::Message(MessageHeader { deadline, ..header }).encode()).await.ok()?;
-    if let Err(quinn::WriteError::Stopped(_)) = stream.write_all(data).await {
-        return Some(Outcome::Expired);
+    if let Err(quinn::WriteError::Stopped(code)) = stream.write_all(data).await {
+        return Some(stopped_with(code));
     }
     stream.finish().ok()?;
-    // The other side stops a stream that is late for it.
     let stopped = stream.stopped().await.ok()?;
-    Some(if stopped.is_none() { Outcome::Delivered } else { Outcome::Expired })
+    Some(stopped.map_or(Outcome::Delivered, stopped_with))
+}
+
+/// The other side stops a stream that is late for it, or whose message is too large.
+fn stopped_with(code: VarInt) -> Outcome {
+    let is_too_large = code == VarInt::from_u32(TOO_LARGE);
+    if is_too_large { Outcome::Dropped(DropReason::TooLargeForPeer) } else { Outcome::Expired }
 }

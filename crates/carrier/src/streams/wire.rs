@@ -10,6 +10,8 @@ use std::time::Duration;
 use qfabric_metp::{FrameKind, Mode};
 
 pub(crate) const HEADER: usize = 23;
+/// The receiver stops a stream with this code when it refuses its header: the message is too large.
+pub(crate) const TOO_LARGE: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {

@@ -54,7 +54,7 @@ fn failure(error: &Error) -> Failure {
     let problem = error.problem();
     match error {
         Error::Refused(_) | Error::Stranger { .. } => Failure::problem(&problem),
-        Error::Option { .. } | Error::Address { .. } => {
+        Error::Option { .. } | Error::Message(_) | Error::Address { .. } => {
             Failure::usage(format!("{}\ntry: {}", problem.message, problem.next_step))
         }
         _ => Failure::fault(format!("{}\ntry: {}", problem.message, problem.next_step)),

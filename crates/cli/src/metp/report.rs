@@ -16,6 +16,7 @@ pub(super) fn sent(statistics: &ConnectionStatistics, end: Option<&End>, time: D
         "partly": session.partly,
         "expired": session.expired,
         "dropped": session.dropped.iter().sum::<u64>(),
+        "dropped_too_large": session.dropped_too_large,
         "dropped_by_kind": kinds.collect::<serde_json::Map<_, _>>(),
         "retransmissions": session.retransmissions,
         "copies": session.copies,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use qfabric_carrier::{
-    ClientConnection, Congestion, End, Error, Event, Mode, Options, RateGrant, Target, Tls, resolve,
+    ClientConnection, Congestion, DropReason, End, Error, Event, Mode, Options, Outcome as Sent, RateGrant, Target, Tls,
+    resolve,
 };
 use qfabric_types::BitRate;
 use qfabric_types::channel::Name;
@@ -145,6 +146,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let end = sent.and_then(|()| finish(&connection, &terms, &stop));
     print(args, &connection, end.as_ref().ok(), begun.elapsed())?;
     match end? {
+        End::Finished if connection.statistics().session.dropped_too_large > 0 => Err(too_large(&terms)),
         End::Finished => Ok(Done(0)),
         End::Closed if stop.load(Ordering::Relaxed) => Err(Failure::fault("interrupted before all frames were sent")),
         End::Closed => {
@@ -259,7 +261,9 @@ fn transmit(
             }
         }
         progress.inc(size);
-        warn_of_revocation(connection);
+        if warn(connection) {
+            return Err(too_large(terms));
+        }
     }
     progress.finish_and_clear();
     Ok(())
@@ -271,9 +275,12 @@ fn progress(bytes: u64) -> ProgressBar {
     style.map_or(bar.clone(), |style| bar.with_style(style))
 }
 
-fn warn_of_revocation(connection: &ClientConnection) {
+/// Says what the user has to know. Returns whether the receiver takes only smaller frames.
+fn warn(connection: &ClientConnection) -> bool {
+    let mut is_too_large = false;
     while let Ok(event) = connection.event(Duration::ZERO) {
         match event {
+            Event::Outcome { outcome: Sent::Dropped(DropReason::TooLargeForPeer), .. } => is_too_large = true,
             Event::Revoked(why) => {
                 output::note(format_args!("the granted rate is revoked: {why}; congestion control decides from now on"))
             }
@@ -281,6 +288,15 @@ fn warn_of_revocation(connection: &ClientConnection) {
             _ => {}
         }
     }
+    is_too_large
+}
+
+/// A part of a video without its large frames is of no use, whatever the mode.
+fn too_large(terms: &Terms) -> Failure {
+    Failure::refused(format!(
+        "the receiver accepts only smaller frames than the video has\ntry: `qfabric metp recv --largest {}B` there",
+        terms.largest.get()
+    ))
 }
 
 /// Lets everything arrive, then ends the connection.
@@ -307,7 +323,7 @@ fn finish(connection: &ClientConnection, terms: &Terms, stop: &AtomicBool) -> Re
 }
 
 fn print(args: &Args, connection: &ClientConnection, end: Option<&End>, time: Duration) -> Result<(), Failure> {
-    warn_of_revocation(connection);
+    warn(connection);
     let statistics = connection.statistics();
     if let Some(why) = &statistics.renewal_failure {
         output::note(format_args!("the profile of delays is not renewed any more: {why}"));

@@ -54,7 +54,7 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     let (net, ecalls) = (net.upgrade()?, ecalls.upgrade()?);
     let mut state = net.state();
     if recheck {
-        state.forget_vanished();
+        state.forget_lost();
         state.open_configured();
     }
     let offers = leases::tick(&mut state, recheck);

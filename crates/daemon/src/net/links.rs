@@ -116,14 +116,24 @@ impl State {
         entry.set_limits(closed(), closed())
     }
 
-    /// Ends the packet scheduling of interfaces that have vanished. A link of the configuration opens again when its
-    /// interface appears.
-    pub(super) fn forget_vanished(&mut self) {
-        let vanished = self.attached.iter().filter(|(_, entry)| !entry.attachment.is_there());
-        for name in vanished.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+    /// Ends the packet scheduling of interfaces that have vanished, or whose queueing discipline another program has
+    /// replaced: a transport that sends without congestion control must not believe in a rate that nothing enforces. A
+    /// link of the configuration opens again when its interface appears; what another program has chosen stays.
+    pub(super) fn forget_lost(&mut self) {
+        let lost = self.attached.iter().filter(|(_, entry)| !entry.attachment.is_in_force());
+        let lost = lost.map(|(name, entry)| (name.clone(), entry.attachment.is_there()));
+        for (name, is_there) in lost.collect::<Vec<_>>() {
             let request = self.attached.get(&name).and_then(|entry| entry.opened.clone());
             if let Err(problem) = self.detach(&name) {
-                tracing::debug!(interface = name, "the vanished interface is not forgotten yet: {problem}");
+                tracing::debug!(interface = name, "the lost interface is not forgotten yet: {problem}");
+                continue;
+            }
+            if is_there {
+                tracing::warn!(
+                    interface = name,
+                    "another program has replaced the queueing discipline of the interface; its streams have ended. \
+                     To schedule its packets again: `qfabric net link add` or `qfabric net attach`"
+                );
                 continue;
             }
             tracing::warn!(interface = name, "the interface has vanished; its streams have ended");

@@ -402,6 +402,13 @@ impl Attachment {
         !matches!(name, Err(rustix::io::Errno::NODEV))
     }
 
+    /// Whether our discipline is still at the root. Another program may have replaced it; then no stream gets its rate.
+    pub fn is_in_force(&self) -> bool {
+        // A root that cannot be read says nothing. A list that changes while it is read may lack it once.
+        let is_replaced = || matches!(former::root(self.ifindex), Ok(Root::Former(_) | Root::Classful { .. }));
+        self.is_there() && !(0..2).all(|_| is_replaced())
+    }
+
     fn put_back(&mut self) -> io::Result<()> {
         // An interface that no longer exists has no discipline to put back.
         self.former.put_back(self.ifindex)?;

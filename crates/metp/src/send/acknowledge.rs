@@ -67,9 +67,10 @@ impl Sender {
         }
     }
 
-    /// Drops messages without a first byte that the peer would refuse.
+    /// Drops messages that the peer refuses, also those whose first byte left before its limit was known: it never
+    /// acknowledges them, and reliable ones would keep all later ones from delivery.
     pub(super) fn drop_too_large(&mut self, limit: u32) {
-        let mut index = self.started;
+        let mut index = 0;
         while index < self.queue.len() {
             if self.queue[index].size() > limit {
                 self.settle(index, Outcome::Dropped(DropReason::TooLargeForPeer));

@@ -299,6 +299,7 @@ impl Sender {
                 counts.dropped[kind.index()] += 1;
                 counts.dropped_late += u64::from(reason == DropReason::WouldBeLate);
                 counts.dropped_to_make_room += u64::from(reason == DropReason::MadeRoom);
+                counts.dropped_too_large += u64::from(reason == DropReason::TooLargeForPeer);
             }
             Outcome::Expired => counts.expired += 1,
             Outcome::Partly { .. } => counts.partly += 1,
