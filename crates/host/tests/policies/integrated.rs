@@ -175,6 +175,21 @@ fn a_narrow_link_lowers_the_levels_and_no_contract() {
 }
 
 #[test]
+fn a_sink_that_lies_about_its_rate_changes_nothing_for_two_others() {
+    for lie in [0.0, -1e9, 1e12] {
+        let mut stream = Stream::at_host("a");
+        ["c", "d"].iter().for_each(|host| stream.join(host));
+        let honest = source(20.0, 0.5, 0.0);
+        let others = [(RATE, "c", 20.0), (SHOWN, "c", 20.0), (RATE, "d", 20.0), (SHOWN, "d", 20.0)];
+        let mut reports = [&honest[..], &others[..]].concat();
+        stream.seconds(5, &reports);
+        let lies = reports.iter_mut().filter(|(_, host, _)| *host == "d");
+        lies.for_each(|(.., value)| *value = lie);
+        assert_eq!(stream.seconds(15, &reports), [], "{lie}");
+    }
+}
+
+#[test]
 fn a_sink_without_cpu_time_lowers_the_levels_only_when_its_host_is_saturated() {
     let mut stream = Stream::at_host("a");
     stream.seconds(5, &source(20.0, 0.5, 0.0));
