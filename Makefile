@@ -1,12 +1,12 @@
-# Every target is one call of xtask, where the work is described. ARGS goes to demo, bench, fuzz, deb, races, miri, portable and vm-test; KERNELS, by
-# commas, chooses among the kernels of tests/vm/kernels.toml.
+# Every target is one call of xtask, where the work is described. ARGS goes to test, demo, lint, bench, fuzz, deb,
+# races, miri, portable and vm-test; KERNELS, by commas, chooses among the kernels of tests/vm/kernels.toml.
 XTASK = cargo run --quiet --locked --package xtask --
 ARGS ?=
 export KERNELS ?=
 
 .PHONY: setup test vm-test demo lint bench fuzz races miri docs man laboratory install deb rooms portable
 setup:   ; @$(XTASK) setup
-test:    ; @$(XTASK) test
+test:    ; @$(XTASK) test $(ARGS)
 vm-test: ; @$(XTASK) vm test $(ARGS)
 demo:    ; @$(XTASK) demo $(ARGS)
 lint:    ; @$(XTASK) lint $(ARGS)

@@ -48,7 +48,11 @@ enum Job {
     /// Install the system packages that are missing
     Setup,
     /// Run all tests: Rust, the C example, the Python bindings, the short run on a newer kernel
-    Test,
+    Test {
+        /// Only build the Rust tests
+        #[arg(long)]
+        no_run: bool,
+    },
     /// Play real video at 25 fps under load, without and with Q-Fabric
     Demo {
         /// Arguments for `qfabric demo`
@@ -136,7 +140,8 @@ fn run(job: Job) -> Result<ExitCode> {
     sh.change_dir(root);
     match job {
         Job::Setup => setup::run(&sh),
-        Job::Test => test::run(&sh, root),
+        Job::Test { no_run: true } => test::build(&sh),
+        Job::Test { no_run: false } => test::run(&sh, root),
         Job::Demo { args } => build::demo(&sh, &args),
         Job::Lint { text } => check::lint(&sh, text),
         Job::Bench { short } => bench::run(&sh, short),

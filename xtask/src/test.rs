@@ -12,7 +12,7 @@ use crate::tools::{python_tool, target, venv};
 use crate::vm;
 use crate::{laboratory, setup, skips};
 
-/// The packages of `cargo test`. Other steps of `.ci/run` that name the same packages find the build of the tests.
+/// The packages of `cargo test`. Other jobs with the same packages find the build of the tests.
 pub(crate) const TESTED: [&str; 3] = ["--workspace", "--exclude", "qfabric-python"];
 
 /// After this, a test hangs. All of them need some 25 minutes on two CPUs, with their build, and up to twice that beside
@@ -33,6 +33,11 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     let python = python(sh, &failures);
     let machine = vm::short(sh, root);
     conclude([laboratory, rust, python, machine, skips::check(sh, root, &skips)], &failures)
+}
+
+/// Builds the Rust tests.
+pub(crate) fn build(sh: &Shell) -> Result<()> {
+    Ok(cmd!(sh, "cargo test --locked {TESTED...} --no-run").run()?)
 }
 
 /// Prints what failed, if anything did.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use qfabric_demo::clips::make_whole;
 
 /// A file and how ffmpeg makes it. The name changes with the recipe.
 pub(crate) struct Clip {
@@ -36,13 +37,15 @@ pub(crate) fn ensure(cache: &Path, clip: &Clip) -> Result<PathBuf> {
     }
     std::fs::create_dir_all(cache)
         .with_context(|| format!("cannot create {}; name another folder with --cache", cache.display()))?;
-    // Renamed when complete, so a file with the final name is whole.
+    // The end of the name tells ffmpeg the format.
     let part = cache.join(format!("{}-{name}", std::process::id()));
-    let mut command = Command::new("ffmpeg");
-    command.args(recipe.split_whitespace()).arg(&part);
-    let output = command.output().context("cannot start ffmpeg; try: apt-get install ffmpeg")?;
-    ensure!(output.status.success(), "ffmpeg: {}", String::from_utf8_lossy(&output.stderr).trim());
-    std::fs::rename(&part, &clip).with_context(|| format!("cannot write {}", clip.display()))?;
+    make_whole(&clip, &part, || {
+        let mut command = Command::new("ffmpeg");
+        command.args(recipe.split_whitespace()).arg(&part);
+        let output = command.output().context("cannot start ffmpeg; try: apt-get install ffmpeg")?;
+        ensure!(output.status.success(), "ffmpeg: {}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(())
+    })?;
     Ok(clip)
 }
 

@@ -115,16 +115,8 @@ impl Report {
     /// Restores interfaces, control groups and knobs of energy.
     fn restore_more(&mut self, directory: &Path) {
         self.add(directory.join(power::FOLDER).join(journal::FILE), power::restore(directory));
-        match qfabric_linux::net::restore(directory) {
-            Ok(networks) => {
-                self.sum.settings += networks.interfaces;
-                self.sum.failed.extend(networks.failed);
-            }
-            Err(error) => self.sum.failed.push(error.to_string()),
-        }
-        let groups = qfabric_linux::memory_groups::restore(directory);
-        self.sum.settings += groups.settings;
-        self.sum.failed.extend(groups.failed);
+        self.sum.add_result(qfabric_linux::net::restore(directory));
+        self.sum.add(qfabric_linux::memory_groups::restore(directory).into());
     }
 
     /// What a user's journal asks for and root refuses is printed, and does not change the exit code: any user could
@@ -145,11 +137,7 @@ impl Report {
         match restored {
             Ok(restored) if restored == Restored::default() => {}
             Ok(restored) => {
-                let sum = &mut self.sum;
-                sum.threads += restored.threads;
-                sum.skipped += restored.skipped;
-                sum.settings += restored.settings;
-                sum.failed.extend(restored.failed.iter().cloned());
+                self.sum.add(restored.clone());
                 self.journals.push(Journal { path, restored });
             }
             Err(JournalError::Held { path }) => self.held.push(path),

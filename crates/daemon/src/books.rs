@@ -4,8 +4,7 @@
 //! logs it.
 
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use qfabric_linux::books::{self, BooksError};
@@ -14,7 +13,7 @@ use qfabric_linux::cpus::CpuList;
 use qfabric_linux::hrtick::DEBUGFS;
 
 use crate::control::Requests;
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 
 /// The first measurement waits until the service has settled. Each costs some milliseconds of an ordinary thread.
 const FIRST: Duration = Duration::from_secs(1);
@@ -23,45 +22,28 @@ const EVERY: Duration = Duration::from_secs(30);
 /// a single measurement may include bandwidth that is not lost.
 const APART: Duration = Duration::from_secs(3);
 
-/// The measuring thread; ends when dropped.
-#[derive(Debug)]
-pub(crate) struct BooksThread {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl BooksThread {
-    pub(crate) fn start(requests: Requests, ending: &Ending) -> std::io::Result<BooksThread> {
-        let (stop, stopped) = channel::<()>();
-        let pause = move |time| matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout));
-        let measure = move || {
-            let mut logged = false;
-            let mut time = FIRST;
-            while pause(time) {
-                match lost(&requests, &pause) {
-                    Some(Ok(lost)) => requests.lost(lost),
-                    Some(Err(error)) if !logged => {
-                        logged = true;
-                        tracing::info!(%error, "cannot measure the bandwidth booked for no thread");
-                    }
-                    _ => {}
+/// Starts the measuring thread.
+pub(crate) fn start_thread(requests: Requests, ending: &Ending) -> std::io::Result<Running> {
+    let (stop, stopped) = channel::<()>();
+    let pause = move |time| matches!(stopped.recv_timeout(time), Err(RecvTimeoutError::Timeout));
+    let measure = move || {
+        let mut logged = false;
+        let mut time = FIRST;
+        while pause(time) {
+            match lost(&requests, &pause) {
+                Some(Ok(lost)) => requests.lost(lost),
+                Some(Err(error)) if !logged => {
+                    logged = true;
+                    tracing::info!(%error, "cannot measure the bandwidth booked for no thread");
                 }
-                time = EVERY;
+                _ => {}
             }
-        };
-        let thread = ending.spawn("qf-books", measure)?;
-        Ok(BooksThread { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for BooksThread {
-    fn drop(&mut self) {
-        self.stop.take();
-        if let Some(thread) = self.thread.take() {
-            // The thread only measures; its result is of no interest here.
-            let _ = thread.join();
+            time = EVERY;
         }
-    }
+    };
+    // Without a sender each pause ends at once.
+    let mut stop = Some(stop);
+    ending.run("qf-books", measure, move || drop(stop.take()))
 }
 
 /// The amount that two measurements agree on, in the kernel's bandwidth units. `None`: the service ends.

@@ -46,6 +46,23 @@ pub(crate) enum Reason {
     Panicked { thread: &'static str, message: String },
 }
 
+/// A thread of the service. Dropping this value asks the thread to end, and waits for it.
+pub(crate) struct Running {
+    thread: Option<JoinHandle<()>>,
+    /// Makes the thread end soon. The thread may have ended before.
+    ask: Box<dyn FnMut() + Send>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        (self.ask)();
+        if let Some(thread) = self.thread.take() {
+            // A panic in the thread was logged by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// The end of one service: a flag with a reason. Cheap to clone, usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending(Arc<Shared>);
@@ -143,6 +160,17 @@ impl Ending {
             // A panic ends the service, so joining this thread does not need to report it.
             let _ = ending.guard(name, body);
         })
+    }
+
+    /// Starts a thread of the service, as [`Ending::spawn`] does, that ends when the returned value is dropped: `ask`
+    /// asks it to end.
+    pub(crate) fn run(
+        &self,
+        name: &'static str,
+        body: impl FnOnce() + Send + 'static,
+        ask: impl FnMut() + Send + 'static,
+    ) -> io::Result<Running> {
+        Ok(Running { thread: Some(self.spawn(name, body)?), ask: Box::new(ask) })
     }
 
     /// Runs `body` in the calling thread; a panic in it ends the service. Returns `None` after a panic.
@@ -260,6 +288,20 @@ mod tests {
         assert_eq!(ending.reason(), Some(&reason));
         ending.ask();
         assert_eq!(ending.reason(), Some(&reason), "the first reason stays");
+    }
+
+    #[test]
+    fn a_running_thread_is_asked_to_end_and_waited_for() {
+        let (ask, asked) = std::sync::mpsc::channel();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = has_ended.clone();
+        let body = move || {
+            asked.recv().unwrap();
+            ended.store(true, Ordering::Relaxed);
+        };
+        let running = Ending::new().unwrap().run("qf-test", body, move || ask.send(()).unwrap()).unwrap();
+        drop(running);
+        assert!(has_ended.load(Ordering::Relaxed));
     }
 
     #[tokio::test]

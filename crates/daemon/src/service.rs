@@ -20,17 +20,17 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::answer::AnswerThread;
+use crate::answer;
 use crate::api::{self, Sockets};
-use crate::books::BooksThread;
-use crate::channels::{Channels, MonitorThread, PathThread, PolicyThread, SocketThread};
+use crate::books;
+use crate::channels::{Channels, SocketThread, start_monitor, start_path, start_policies};
 use crate::config::Config;
-use crate::configured::{Configured, ConfiguredThread, ContractConfig};
-use crate::contracts::{self, Contracts, ContractsThread, JointConfig};
+use crate::configured::{self, Configured, ContractConfig};
+use crate::contracts::{self, Contracts, JointConfig};
 use crate::control::{self, Control};
-use crate::ecalls::{Dispatcher, Ecalls, FarThread};
-use crate::ending::{self, Ending, Reason};
-use crate::energy::{EnergyAccount, EnergyThread};
+use crate::ecalls::{Ecalls, start_dispatcher, start_far};
+use crate::ending::{self, Ending, Reason, Running};
+use crate::energy::{self, EnergyAccount};
 use crate::memory::{self, Memory};
 use crate::net::Net;
 use crate::reload::{self, Reload};
@@ -61,7 +61,7 @@ pub(crate) struct Service {
     /// Time between two looks of the account of energy.
     energy_period: Nanos,
     /// Present if the daemon answers measurements of delays.
-    _answer: Option<AnswerThread>,
+    _answer: Option<Running>,
     /// The name of this host in joint contracts.
     host: Name,
     joint: JointConfig,
@@ -81,16 +81,16 @@ pub(crate) struct Service {
 /// The threads of a service. They end in this order when they are dropped; the end of the dispatcher removes all our
 /// programs from the kernel.
 struct Threads {
-    _configured: ConfiguredThread,
-    _joint: ContractsThread,
-    _energy: EnergyThread,
-    _books: BooksThread,
-    _policies: Option<PolicyThread>,
-    _monitor: Option<MonitorThread>,
-    _path: Option<PathThread>,
-    _far: Option<FarThread>,
+    _configured: Running,
+    _joint: Running,
+    _energy: Running,
+    _books: Running,
+    _policies: Option<Running>,
+    _monitor: Option<Running>,
+    _path: Option<Running>,
+    _far: Option<Running>,
     _events: Option<SocketThread>,
-    _dispatcher: Dispatcher,
+    _dispatcher: Running,
 }
 
 /// Functions that the API thread calls besides serving.
@@ -129,7 +129,7 @@ impl Service {
             ending,
         )?);
         ecalls.redirect_through(channels.clone());
-        let answer = config.net.answer.map(|port| AnswerThread::start(port.get(), ending)).transpose();
+        let answer = config.net.answer.map(|port| answer::start_thread(port.get(), ending)).transpose();
         let answer = answer.map_err(|error| {
             DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
         })?;
@@ -206,11 +206,11 @@ impl Service {
         let parts = self.parts();
         let Service { control, sockets, ecalls, net, channels, energy, energy_period, contract, ending, .. } = self;
         let packets = sockets.ecalls.take().expect("bound in prepare, taken once");
-        let dispatcher = Dispatcher::start(ecalls.clone(), packets);
+        let dispatcher = start_dispatcher(ecalls.clone(), packets);
         let dispatcher = dispatcher.map_err(|error| DaemonError::Engine(format!("cannot start ECalls: {error}")))?;
         let far = channels.on().ok().map(|fabric| {
             fabric.hear_ecalls(&ecalls.far_inbox());
-            FarThread::start(ecalls, ending)
+            start_far(ecalls, ending)
         });
         let far = far.transpose();
         let far = far.map_err(|error| DaemonError::Engine(format!("cannot start ECalls with other hosts: {error}")))?;
@@ -220,20 +220,20 @@ impl Service {
         }
         let events = sockets.channels.take().map(|listener| SocketThread::start(channels, listener, ending));
         let events = events.transpose().map_err(failed)?.flatten();
-        let monitor = channels.on().ok().map(|fabric| MonitorThread::start(fabric, ending)).transpose();
+        let monitor = channels.on().ok().map(|fabric| start_monitor(fabric, ending)).transpose();
         let monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
-        let path = channels.on().ok().map(|fabric| PathThread::start(fabric, ending)).transpose();
+        let path = channels.on().ok().map(|fabric| start_path(fabric, ending)).transpose();
         let path = path.map_err(|error| DaemonError::Channels(format!("cannot start the thread qf-path: {error}")))?;
-        let policies = channels.on().ok().map(|fabric| PolicyThread::start(fabric, ending)).transpose();
+        let policies = channels.on().ok().map(|fabric| start_policies(fabric, ending)).transpose();
         let policies =
             policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
-        let books = BooksThread::start(control.requests.clone(), ending);
+        let books = books::start_thread(control.requests.clone(), ending);
         let books = books.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
-        let energy = EnergyThread::start(energy.clone(), control.requests.clone(), *energy_period, ending)?;
-        let joint = ContractsThread::start(parts, ending);
+        let energy = energy::start_thread(energy.clone(), control.requests.clone(), *energy_period, ending)?;
+        let joint = contracts::start_thread(parts, ending);
         let (joint, contracts) =
             joint.map_err(|error| DaemonError::Engine(format!("cannot start the thread of contracts: {error}")))?;
-        let configured = ConfiguredThread::start(std::mem::take(contract), control.requests.clone(), ending);
+        let configured = configured::start_thread(std::mem::take(contract), control.requests.clone(), ending);
         let (thread, configured) = configured
             .map_err(|error| DaemonError::Engine(format!("cannot start the thread of [[contract]]: {error}")))?;
         let threads = Threads {

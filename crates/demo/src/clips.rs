@@ -331,13 +331,26 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
         return std::fs::write(path, content).with_context(failed);
     }
     let unfinished = path.with_extension(format!("part{}", std::process::id()));
-    let written = std::fs::File::create(&unfinished).and_then(|mut file| file.write_all(content));
-    let written = written.and_then(|()| std::fs::rename(&unfinished, path));
-    if written.is_err() {
+    make_whole(path, &unfinished, || {
+        let written = std::fs::File::create(&unfinished).and_then(|mut file| file.write_all(content));
+        written.with_context(failed)
+    })
+}
+
+/// Calls `make`, which makes the file `unfinished`, and renames this file to `path`, so that the file at `path` is
+/// either complete or absent. After a failure `unfinished` is removed.
+///
+/// # Errors
+///
+/// The error of `make`, or the rename failed.
+pub fn make_whole(path: &Path, unfinished: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    let renamed = || std::fs::rename(unfinished, path).with_context(|| format!("cannot write {}", path.display()));
+    let made = make().and_then(|()| renamed());
+    if made.is_err() {
         // It may not exist; then there is nothing to remove.
-        std::fs::remove_file(&unfinished).ok();
+        std::fs::remove_file(unfinished).ok();
     }
-    written.with_context(failed)
+    made
 }
 
 /// FNV-1a, 64 bits: gives the same value on every machine and with every compiler.
@@ -366,6 +379,18 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file remains");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_made_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, part) = (folder.path().join("clip.mkv"), folder.path().join("part.mkv"));
+        let made = make_whole(&file, &part, || {
+            std::fs::write(&part, "half")?;
+            bail!("the encoder failed")
+        });
+        assert_eq!(made.unwrap_err().to_string(), "the encoder failed");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

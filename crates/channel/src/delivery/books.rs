@@ -15,10 +15,11 @@ use super::Delivery;
 use super::channel::{Channel, Source, Tally, Totals};
 use super::link::{Entry, Inbound, Link};
 use super::pipe::{Piece, Pipe};
+use super::unread::SourceMut;
 use crate::bundles::Wait;
 use crate::exit::Exit;
 use crate::output::Destination;
-use crate::wire::{Kind, Mark, Marked, Report, Reported, begin};
+use crate::wire::{Kind, Mark, Marked, Report, begin};
 use crate::{Action, Config, Lane, Limits, SinkCounts, SinkId};
 
 /// The time from the first unmarked event to its mark.
@@ -83,12 +84,11 @@ impl Delivery {
         exit: &mut Exit,
     ) {
         let Some(channel) = self.channels.at_mut(place) else { return };
-        let (lane, incarnation) = (channel.lane(), exit.incarnation());
-        let (sources, departed) = (&mut channel.sources, &mut channel.departed);
-        let Some(source) = sources.get_mut(&number).or_else(|| departed.get_mut(&number)) else { return };
-        for span in channel.roster.spans.iter().filter(|span| !span.local) {
+        let (lane, id, incarnation) = (channel.lane(), channel.id.clone(), exit.incarnation());
+        let Some(SourceMut { source, roster, .. }) = channel.source_mut(number) else { return };
+        for span in roster.spans.iter().filter(|span| !span.local) {
             let seats = (span.from..span.to).filter(|at| wanted(*at, &source.tallies[*at])).map(|at| {
-                let (seat, tally) = (&channel.roster.seats[at], &source.tallies[at]);
+                let (seat, tally) = (&roster.seats[at], &source.tallies[at]);
                 Marked { sink: seat.member.number, from: tally.from, sent: tally.sent }
             });
             let seats = seats.collect::<Vec<_>>();
@@ -101,9 +101,9 @@ impl Delivery {
                 continue;
             }
             for portion in seats.chunks(PORTION) {
-                let (to, channel_id) = (span.incarnation, (*channel.id).clone());
+                let (to, channel) = (span.incarnation, (*id).clone());
                 let (last, sinks) = (source.last, portion.to_vec());
-                let mark = Mark { to, meeting, source: number, last, channel: channel_id, sinks };
+                let mark = Mark { to, meeting, source: number, last, channel, sinks };
                 let write = |frame: &mut Vec<u8>| mark.write(&mut begin(frame, Kind::Mark, incarnation));
                 match &mut way {
                     None if lane == Lane::Control && exit.bundles.concern(wait.slack) => {
@@ -177,21 +177,15 @@ impl Delivery {
         let place = self.channels.of_source(report.source).or_else(|| self.channels.of_departed(report.source));
         let Some(place) = place else { return };
         let Some(channel) = self.channels.at_mut(place) else { return };
-        let Some(span) = channel.roster.of_host(from).cloned() else { return };
-        let seats = &channel.roster.seats[span.from..span.to];
-        let (sources, departed) = (&mut channel.sources, &mut channel.departed);
-        let source = sources.get_mut(&report.source).or_else(|| departed.get_mut(&report.source));
-        let Some(source) = source else { return };
+        let Some(mut about) = channel.source_mut(report.source) else { return };
+        let Some(span) = about.roster.of_host(from) else { return };
+        let (from, seats) = (span.from, &about.roster.seats[span.from..span.to]);
         for reported in &report.sinks {
-            let Ok(at) = seats.binary_search_by_key(&reported.sink, |seat| seat.member.number) else { continue };
-            let tally = &mut source.tallies[span.from + at];
-            let Reported { fates, lost, .. } = *reported;
-            let adds_up = fates.sum().saturating_add(lost) <= tally.sent;
-            if tally.from == reported.from && fates.has_grown_from(&tally.fates) && adds_up {
-                (tally.fates, tally.lost) = (fates, lost);
+            if let Ok(at) = seats.binary_search_by_key(&reported.sink, |seat| seat.member.number) {
+                about.settle(from + at, reported);
             }
         }
-        source.unanswered = 0;
+        about.source.unanswered = 0;
         channel.forget_departed(now);
         self.unblock(place, report.source, now, exit);
         // The sources of a host share its part of the sink's queue.

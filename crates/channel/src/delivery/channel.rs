@@ -6,6 +6,7 @@ use std::sync::Arc;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::{Instant, Nanos};
 
+use super::unread::Unread;
 use crate::counts::Fates;
 use crate::directory::Directory;
 use crate::filter::{FieldAt, Filters};
@@ -28,6 +29,8 @@ pub(crate) struct Channel {
     /// Sources that have left a channel that blocks, while sinks of other hosts have not read all of their events.
     /// These events still need room in the sinks' queues.
     pub departed: BTreeMap<u32, Source>,
+    /// The events of all these sources that are under way, one sum for each seat of the roster.
+    pub unread: Vec<Unread>,
     pub sinks: BTreeMap<u32, Sink>,
     pub roster: Roster,
     pub filters: Filters,
@@ -144,6 +147,7 @@ impl Channel {
             opens: 0,
             sources: BTreeMap::new(),
             departed: BTreeMap::new(),
+            unread: Vec::new(),
             sinks: BTreeMap::new(),
             roster: Roster::default(),
             filters: Filters::default(),
@@ -186,12 +190,8 @@ impl Channel {
     /// Whether an event of `bytes` bytes has to wait, because the sources of this host, also those that have left, have
     /// used this host's part of the queue of the seat `at` of another host.
     pub(crate) fn is_used_up(&self, at: usize, capacity: u32, bytes: usize) -> bool {
-        let (mut events, mut used) = (0_u64, bytes as u64);
-        for source in self.sources.values().chain(self.departed.values()) {
-            let unread = source.tallies.get(at).map_or(0, Tally::outstanding);
-            events = events.saturating_add(unread);
-            used = used.saturating_add(unread.saturating_mul(source.largest as u64));
-        }
+        let Unread { events, bytes: unread } = self.unread.get(at).copied().unwrap_or_default();
+        let used = unread.saturating_add(bytes as u64);
         events > 0 && (events >= u64::from(capacity) || used > self.most_unread())
     }
 
@@ -202,8 +202,10 @@ impl Channel {
             return;
         }
         source.ends = Some(now + REMEMBERED);
-        if self.departed.len() >= Limits::MEMBERS {
-            self.departed.pop_first();
+        if self.departed.len() >= Limits::MEMBERS
+            && let Some((_, first)) = self.departed.pop_first()
+        {
+            Channel::write_off(&mut self.unread, &self.roster, &first);
         }
         self.departed.insert(number, source);
     }
@@ -213,8 +215,15 @@ impl Channel {
         if self.departed.is_empty() {
             return;
         }
-        let local = self.roster.local();
-        self.departed.retain(|_, source| source.ends.is_some_and(|ends| now < ends) && source.is_unread(&local));
+        let Channel { departed, roster, unread, .. } = self;
+        let local = roster.local();
+        departed.retain(|_, source| {
+            let stays = source.ends.is_some_and(|ends| now < ends) && source.is_unread(&local);
+            if !stays {
+                Channel::write_off(unread, roster, source);
+            }
+            stays
+        });
     }
 }
 
@@ -260,6 +269,11 @@ impl Roster {
     /// The seats of this host's sinks.
     pub(crate) fn local(&self) -> std::ops::Range<usize> {
         self.spans.iter().find(|span| span.local).map_or(0..0, |span| span.from..span.to)
+    }
+
+    /// The seats of other hosts' sinks.
+    pub(crate) fn elsewhere(&self) -> impl Iterator<Item = usize> {
+        self.spans.iter().filter(|span| !span.local).flat_map(|span| span.from..span.to)
     }
 
     /// The seats of a host; spans are sorted by the hosts' names.

@@ -4,6 +4,7 @@
 //! submit ──┄┄──> receive ──> take      the path of an event
 //! books: marks there, reports back      numbers of events sent, and their outcomes
 //! seats                                 the sinks of all hosts, from the directory
+//! unread                                the events under way to each sink, over all sources
 //! link: clock, flow, pipe, assembly     another host: its clock, the frames under way or waiting, the fragments that arrive
 //! ```
 
@@ -24,6 +25,7 @@ mod seats;
 mod send;
 mod submit;
 mod take;
+mod unread;
 mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,6 +8,7 @@ use qfabric_types::channel::{ChannelId, Name};
 
 use super::Delivery;
 use super::channel::{Channel, Roster, Span, Tally};
+use super::unread::Unread;
 use crate::change::Change;
 use crate::exit::Exit;
 use crate::member::Seat;
@@ -106,15 +107,12 @@ impl Delivery {
         let Some(place) = self.channels.place(id) else { return };
         let Some(channel) = self.channels.at_mut(place) else { return };
         let roster = Roster::of(directory, channel, &self.host);
-        let before = std::mem::replace(&mut channel.roster, roster);
-        for source in channel.sources.values_mut().chain(channel.departed.values_mut()) {
-            source.reseat(&before, &channel.roster);
-        }
+        let before = channel.replace_roster(roster);
         let fresh = channel.roster.newcomers(&before);
         self.welcome(place, &fresh, exit);
     }
 
-    /// Checks that the rosters equal rebuilt ones; for tests.
+    /// Checks that the rosters and the sums of unread events equal rebuilt ones; for tests.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn assert_sound(&self, directory: &Directory) {
         for channel in self.channels.iter() {
@@ -126,15 +124,15 @@ impl Delivery {
                 roster.spans.iter().map(of).collect::<Vec<_>>()
             };
             assert_eq!(spans(&channel.roster), spans(&anew));
-            let mut sources = channel.sources.values().chain(channel.departed.values());
-            assert!(sources.all(|source| source.tallies.len() == anew.seats.len()));
+            assert!(channel.all_sources().all(|source| source.tallies.len() == anew.seats.len()));
+            assert_eq!(channel.unread, channel.added_up());
         }
     }
 }
 
 impl Channel {
     /// Adds a sink or updates it; returns whether the sink is new.
-    fn seat(&mut self, member: MemberId, info: SinkInfo, incarnation: u64, local: bool) -> bool {
+    pub(super) fn seat(&mut self, member: MemberId, info: SinkInfo, incarnation: u64, local: bool) -> bool {
         let roster = &mut self.roster;
         roster.generation += 1;
         match roster.seats.binary_search_by(|seat| seat.member.cmp(&member)) {
@@ -147,7 +145,8 @@ impl Channel {
                 roster.make_room(at, &member.host, incarnation, local);
                 roster.types.insert(at, info.types);
                 roster.seats.insert(at, Seat { member, info });
-                for source in self.sources.values_mut().chain(self.departed.values_mut()) {
+                self.unread.insert(at, Unread::default());
+                for source in self.all_sources_mut() {
                     source.tallies.insert(at, Tally { from: source.last, ..Tally::default() });
                 }
                 true
@@ -155,7 +154,7 @@ impl Channel {
         }
     }
 
-    fn unseat(&mut self, host: &Name, number: u32) {
+    pub(super) fn unseat(&mut self, host: &Name, number: u32) {
         let roster = &mut self.roster;
         let sits = |seat: &Seat| (&seat.member.host, seat.member.number).cmp(&(host, number));
         let Ok(at) = roster.seats.binary_search_by(sits) else { return };
@@ -168,7 +167,8 @@ impl Channel {
             span.to -= usize::from(span.to > at);
         }
         roster.spans.retain(|span| span.from < span.to);
-        for source in self.sources.values_mut().chain(self.departed.values_mut()) {
+        self.unread.remove(at);
+        for source in self.all_sources_mut() {
             let tally = source.tallies.remove(at);
             source.close(tally, local);
         }

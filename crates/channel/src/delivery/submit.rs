@@ -102,13 +102,11 @@ impl Step<'_> {
         let held = held + self.leave_out_crowded(number, event.payload.len());
         let late = self.leave_out_late(event);
         sent.dropped = held + late;
-        let Some(source) = self.channel.sources.get_mut(&number) else { return Err(SubmitError::Gone(number)) };
-        source.last += 1;
-        sent.number = source.last;
+        let mut of = self.channel.source_mut(number).ok_or(SubmitError::Gone(number))?;
+        of.source.last += 1;
+        sent.number = of.source.last;
         if passed > 0 {
-            for (tally, chosen) in source.tallies.iter_mut().zip(&self.scratch.chosen) {
-                tally.sent += u64::from(*chosen);
-            }
+            of.sent(&self.scratch.chosen);
             sent.remote = self.send(number, event, sent.number);
             sent.local = self.give(number, event, sent.number);
         }
@@ -145,10 +143,7 @@ impl Step<'_> {
     /// many sinks are passed over.
     fn hold_back(&mut self, number: u32, bytes: usize) -> Result<u32, SubmitError> {
         let Pressure::Block { patience } = self.channel.spec.pressure else { return Ok(0) };
-        if let Some(source) = self.channel.sources.get_mut(&number) {
-            let idle = source.tallies.iter().all(|tally| tally.outstanding() == 0);
-            source.largest = if idle { bytes } else { source.largest.max(bytes) };
-        }
+        self.channel.source_mut(number).into_iter().for_each(|mut of| of.grow(bytes));
         let (mut until, mut dropped) = (None::<Instant>, 0);
         let Scratch { full, chosen, .. } = &mut *self.scratch;
         full.clear();

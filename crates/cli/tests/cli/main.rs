@@ -20,6 +20,8 @@ mod player;
 mod policies;
 mod policies_energy;
 mod policies_together;
+mod probe;
+mod restore;
 mod service;
 mod sim_control;
 mod sim_dwcs;

@@ -11,12 +11,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 pub use answerer::{Answerer, is_for_a_moment};
 pub use wire::{LONGEST, MOST_BYTES, MessageId, PORT, Part};
 
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 
 /// A socket at this address, or at all addresses of the host.
 pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<UdpSocket> {
@@ -26,32 +25,17 @@ pub fn listen(address: Option<IpAddr>, port: u16) -> io::Result<UdpSocket> {
     UdpSocket::bind(&addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect::<Vec<_>>()[..])
 }
 
-/// Answers in a thread of the daemon until dropped.
-pub(crate) struct AnswerThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl AnswerThread {
-    pub(crate) fn start(port: u16, ending: &Ending) -> io::Result<AnswerThread> {
-        let (socket, stop) = (listen(None, port)?, Arc::new(AtomicBool::new(false)));
-        tracing::info!(port, "answering measurements of delays (net.answer)");
-        let stopped = stop.clone();
-        let thread = ending.spawn("qf-answer", move || answer(&socket, &stopped))?;
-        Ok(AnswerThread { stop, thread: Some(thread) })
-    }
+/// Answers in a thread of the daemon.
+pub(crate) fn start_thread(port: u16, ending: &Ending) -> io::Result<Running> {
+    let (socket, stop) = (listen(None, port)?, Arc::new(AtomicBool::new(false)));
+    tracing::info!(port, "answering measurements of delays (net.answer)");
+    let stopped = stop.clone();
+    // It looks at the flag ten times a second.
+    ending.run("qf-answer", move || answer(&socket, &stopped), move || stop.store(true, Ordering::Relaxed))
 }
 
 fn answer(socket: &UdpSocket, stop: &AtomicBool) {
     if let Err(error) = Answerer::default().run(socket, stop) {
         tracing::error!(%error, "measurements of delays are no longer answered; restart the service");
-    }
-}
-
-impl Drop for AnswerThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // It looks at the flag ten times a second.
-        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use qfabric_host::monitor::{Adaptive, Monitor, Watch};
 use qfabric_linux::clock;
@@ -17,7 +16,7 @@ use super::attributes::Attributes;
 use super::triggers::{Ready, Triggers, Waiting, Wanted};
 use super::{Fabric, lock, problems};
 use crate::control::Monitored;
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 use crate::net::Board;
 
 /// How often this host looks for interfaces, disks and applications that appeared or disappeared.
@@ -47,28 +46,14 @@ struct Watching {
     stopping: bool,
 }
 
-pub(crate) struct MonitorThread {
-    fabric: Arc<Fabric>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl MonitorThread {
-    pub(crate) fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<MonitorThread> {
-        let own = fabric.clone();
-        let thread = Some(ending.spawn("qf-monitor", move || own.watch_resources())?);
-        Ok(MonitorThread { fabric: fabric.clone(), thread })
-    }
-}
-
-impl Drop for MonitorThread {
-    fn drop(&mut self) {
-        lock(&self.fabric.monitors.watching).stopping = true;
-        self.fabric.monitors.waiting.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic in it was reported where it happened.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread that watches attributes.
+pub(crate) fn start_monitor(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<Running> {
+    let (own, asked) = (fabric.clone(), fabric.clone());
+    let ask = move || {
+        lock(&asked.monitors.watching).stopping = true;
+        asked.monitors.waiting.wake();
+    };
+    ending.run("qf-monitor", move || own.watch_resources(), ask)
 }
 
 impl Monitors {

@@ -22,7 +22,7 @@ use crate::control::wake;
 
 pub use config::ContractConfig;
 pub(crate) use config::check;
-pub(crate) use thread::ConfiguredThread;
+pub(crate) use thread::start_thread;
 
 /// What other threads see of the contracts of the configuration.
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_linux::targets::GroupWatch;
@@ -16,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::follower::Follower;
 use super::{Configured, ContractConfig, Order};
 use crate::control::{Requests, wake_descriptor};
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 
 /// Between two requests for a process that was refused; the number of looks between them grows.
 const REFUSED: Duration = Duration::from_millis(500);
@@ -27,42 +26,25 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// New watches may show further folders to watch; a bound on the repetitions.
 const WATCH_TURNS: usize = 8;
 
-/// The running thread; ends when dropped.
-#[derive(Debug)]
-pub(crate) struct ConfiguredThread {
-    configured: Arc<Configured>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ConfiguredThread {
-    pub(crate) fn start(
-        tables: Vec<ContractConfig>,
-        requests: Requests,
-        ending: &Ending,
-    ) -> std::io::Result<(ConfiguredThread, Arc<Configured>)> {
-        let ((orders, received), wake) = (channel(), Arc::new(wake_descriptor()?));
-        let configured = Arc::new(Configured { shown: Lock::default(), orders, wake: wake.clone() });
-        let watch = GroupWatch::new();
-        if let Err(error) = &watch {
-            tracing::warn!(%error, "cannot watch control groups, so [[contract]] looks every 2 s; raise \
-                                    fs.inotify.max_user_instances");
-        }
-        let followers = tables.into_iter().map(Follower::new).collect();
-        let runner =
-            Runner { followers, watch: watch.ok(), requests, orders: received, wake, configured: configured.clone() };
-        let thread = Some(ending.spawn("qf-configured", move || runner.run())?);
-        Ok((ConfiguredThread { configured: configured.clone(), thread }, configured))
+/// Starts the thread, and returns what other threads see of it.
+pub(crate) fn start_thread(
+    tables: Vec<ContractConfig>,
+    requests: Requests,
+    ending: &Ending,
+) -> std::io::Result<(Running, Arc<Configured>)> {
+    let ((orders, received), wake) = (channel(), Arc::new(wake_descriptor()?));
+    let configured = Arc::new(Configured { shown: Lock::default(), orders, wake: wake.clone() });
+    let watch = GroupWatch::new();
+    if let Err(error) = &watch {
+        tracing::warn!(%error, "cannot watch control groups, so [[contract]] looks every 2 s; raise \
+                                fs.inotify.max_user_instances");
     }
-}
-
-impl Drop for ConfiguredThread {
-    fn drop(&mut self) {
-        self.configured.send(Order::Stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread was logged by the thread itself.
-            let _ = thread.join();
-        }
-    }
+    let followers = tables.into_iter().map(Follower::new).collect();
+    let runner =
+        Runner { followers, watch: watch.ok(), requests, orders: received, wake, configured: configured.clone() };
+    let asked = configured.clone();
+    let thread = ending.run("qf-configured", move || runner.run(), move || asked.send(Order::Stop))?;
+    Ok((thread, configured))
 }
 
 struct Runner {

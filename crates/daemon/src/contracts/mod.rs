@@ -48,7 +48,7 @@ use crate::problem;
 use calls::{Call, ConsentCall, WAITING};
 pub(crate) use calls::{ContractsReport, NotMade};
 pub use config::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
-pub(crate) use thread::{ContractsThread, Parts};
+pub(crate) use thread::{Parts, start_thread};
 
 /// The way to the thread of contracts.
 pub(crate) struct Contracts {

@@ -10,8 +10,7 @@ mod outputs;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use qfabric_broker::{HeldContract, Holds};
@@ -37,7 +36,7 @@ use super::{Contracts, JointConfig, problems};
 use crate::auth::{Peer, places_for};
 use crate::channels::Channels;
 use crate::control::Requests;
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 use crate::memory::Memory;
 use crate::net::{Links, Net};
 use crate::problem;
@@ -61,37 +60,20 @@ const RETRY: Nanos = Nanos::from_millis(1_000);
 /// Longest sleep.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The running thread; ends when dropped.
-pub(crate) struct ContractsThread {
-    calls: SyncSender<Call>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ContractsThread {
-    pub(crate) fn start(parts: Parts, ending: &Ending) -> std::io::Result<(ContractsThread, Arc<Contracts>)> {
-        let (calls, receiver) = sync_channel(WAITING);
-        let (host, priority, (dropped, leases)) = (parts.host.clone(), parts.priority, Default::default());
-        let contracts = Arc::new(Contracts { host, calls: calls.clone(), dropped, leases });
-        parts.channels.hear_contracts(&contracts);
-        let runner = Runner::new(parts);
-        let run = move || {
-            runner.enter(priority);
-            runner.run(&receiver);
-        };
-        let thread = ending.spawn("qf-contracts", run)?;
-        Ok((ContractsThread { calls, thread: Some(thread) }, contracts))
-    }
-}
-
-impl Drop for ContractsThread {
-    fn drop(&mut self) {
-        // Fails if the thread has ended.
-        let _ = self.calls.send(Call::Stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread was logged by the thread itself.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread, and returns what asks it.
+pub(crate) fn start_thread(parts: Parts, ending: &Ending) -> std::io::Result<(Running, Arc<Contracts>)> {
+    let (calls, receiver) = sync_channel(WAITING);
+    let (host, priority, (dropped, leases)) = (parts.host.clone(), parts.priority, Default::default());
+    let contracts = Arc::new(Contracts { host, calls: calls.clone(), dropped, leases });
+    parts.channels.hear_contracts(&contracts);
+    let runner = Runner::new(parts);
+    let run = move || {
+        runner.enter(priority);
+        runner.run(&receiver);
+    };
+    // Fails if the thread has ended.
+    let thread = ending.run("qf-contracts", run, move || _ = calls.send(Call::Stop))?;
+    Ok((thread, contracts))
 }
 
 struct Runner {

@@ -13,7 +13,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
 use qfabric_types::api::timeline::TimelineEvent;
@@ -28,6 +27,7 @@ use super::sources::{ReadySources, Source};
 use super::subscription::{Subscription, count};
 use super::{Ecalls, drop_aside};
 use crate::acceptor::Acceptor;
+use crate::ending::Running;
 use crate::timeline::Frequent;
 
 /// Records taken from the kernel's ring per turn.
@@ -35,30 +35,14 @@ const RECORDS_PER_TURN: usize = 256;
 /// Interval between checks of the owners of processes, and of the interfaces.
 const CHECK_EVERY: Nanos = Nanos::from_millis(1_000);
 
-pub(crate) struct Dispatcher {
-    ecalls: Arc<Ecalls>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Dispatcher {
-    /// Starts the thread; `listener` is the non-blocking socket `ecalls.sock`.
-    pub(crate) fn start(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Dispatcher> {
-        let acceptor = Acceptor::new(listener, "ecalls.sock")?;
-        ecalls.watch(&acceptor, Source::Listener)?;
-        let turning = Turning::new(ecalls.clone(), acceptor);
-        let thread = Some(ecalls.ending.spawn("qf-ecalls", move || turning.run())?);
-        Ok(Dispatcher { ecalls, thread })
-    }
-}
-
-impl Drop for Dispatcher {
-    fn drop(&mut self) {
-        self.ecalls.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread was logged by the thread itself.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread; `listener` is the non-blocking socket `ecalls.sock`. The end of the thread removes all our
+/// programs from the kernel.
+pub(crate) fn start_dispatcher(ecalls: Arc<Ecalls>, listener: OwnedFd) -> io::Result<Running> {
+    let acceptor = Acceptor::new(listener, "ecalls.sock")?;
+    ecalls.watch(&acceptor, Source::Listener)?;
+    let turning = Turning::new(ecalls.clone(), acceptor);
+    let ending = ecalls.ending.clone();
+    ending.run("qf-ecalls", move || turning.run(), move || ecalls.stop())
 }
 
 /// The state of the dispatcher's thread.

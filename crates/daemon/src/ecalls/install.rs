@@ -7,75 +7,34 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use qfabric_ecode::{Bound, Environment, Program};
 use qfabric_linux::clock;
 use qfabric_linux::ecalls::{Aim, Install, Installed, Step as KernelStep};
-use qfabric_sync::{Lock, assert_may_block, lock};
+use qfabric_sync::{assert_may_block, lock};
+use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{
-    Author, CHANNEL_SERVICE, MemoryUp, OnFault, Origin, ServiceInfo, State, Step, SubscriptionInfo, SubscriptionRequest,
+    Author, CHANNEL_SERVICE, MemoryUp, OnFault, Origin, ServiceInfo, Step, SubscriptionInfo, SubscriptionRequest,
 };
 use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
-use qfabric_types::{Nanos, Owner, Share};
 
 use super::checks::{
-    check_cost, check_fault_policy, check_functions, check_no_loop, check_signal_target, interrupts, no_such_field,
-    numbered, receiver, restrict,
+    check_cost, check_fault_policy, check_functions, check_no_loop, check_signal_target, interrupts, numbered,
+    receiver, restrict,
 };
-use super::handler::Handler;
-use super::hub::Hub;
+use super::draft::{Draft, EMISSIONS, Parts, deadline};
 use super::memory::{Down, Up};
-use super::plan::{Plan, is_handler};
+use super::plan::Plan;
 use super::pool::Backlog;
-use super::raise::{Queued, place};
-use super::registry::{GroupHook, GroupKey, Registry, Tail};
-use super::subscription::{Chain, Place, Stage, Subscription, Tally, Terms, Watched};
+use super::registry::{GroupHook, Tail};
+use super::subscription::Subscription;
 use super::{Ecalls, KernelSide, Source, misses, problems};
-use crate::auth::{Peer, Target};
+use crate::auth::Peer;
 use crate::channels::Outlet;
 use crate::problem;
-
-/// Largest number of events that one call of a handler may emit.
-const EMISSIONS: u32 = 16;
-
-/// A subscription that is being created.
-struct Draft {
-    request: SubscriptionRequest,
-    service: ServiceInfo,
-    /// Who asks from another host.
-    author: Option<Author>,
-    owner: Owner,
-    target: Option<Target>,
-    /// The process whose events it receives, if the subscription is limited to one process.
-    filtered: Option<Target>,
-    plan: Plan,
-    bound: Bound,
-    /// Interrupts per second of its timer.
-    interrupts: u64,
-    /// The program of each handler, in the order of the chain.
-    programs: Vec<Arc<Program>>,
-    /// The session's attributes, including those of these handlers.
-    attributes: Vec<String>,
-    down: Arc<Down>,
-    /// The format in memory_up; without memory, the format for the last step.
-    format: Format,
-    geometry: Option<Geometry>,
-}
-
-/// The parts created for a draft.
-struct Parts {
-    up: Option<Up>,
-    outlet: Option<Outlet>,
-    aim: Option<Arc<Aim>>,
-    stages: Vec<Stage>,
-    installed: Option<Installed>,
-    backlog: Backlog,
-    max_cpu: Share,
-}
 
 impl Ecalls {
     pub(crate) fn subscribe(&self, peer: Peer, request: SubscriptionRequest) -> Result<SubscriptionInfo, Problem> {
@@ -391,147 +350,6 @@ impl Ecalls {
     }
 }
 
-impl Draft {
-    /// Whether a part of the chain runs in the kernel, or the events come from there.
-    fn is_at_hook(&self) -> bool {
-        self.service.origin == Origin::Kernel && self.request.group.is_none()
-    }
-
-    /// The user whose records in the kernel's ring are bounded; root has no bound.
-    fn bounded_user(&self) -> Option<u32> {
-        Some(self.owner.uid).filter(|uid| *uid != 0)
-    }
-
-    fn make_memory(&self) -> Result<Option<Up>, Problem> {
-        assert_may_block("making shared memory");
-        let by_kernel = self.plan.in_kernel.contains(&Step::MemoryUp);
-        let failed = |error: io::Error| problem::internal(format!("cannot create memory_up: {error}"));
-        self.geometry.map(|geometry| Up::new(geometry, by_kernel)).transpose().map_err(failed)
-    }
-
-    /// The steps that run in the daemon.
-    fn stages(&self, up: &Option<Up>, hub: &Arc<Hub<Registry, Queued>>) -> Result<Vec<Stage>, Problem> {
-        debug_assert_eq!(up.is_some(), self.request.memory_up.is_some());
-        let in_kernel = self.plan.in_kernel.iter().filter(|step| is_handler(**step)).count();
-        let mut programs = self.programs.iter().skip(in_kernel);
-        let mut format = self.format_behind(in_kernel);
-        let mut stages = Vec::new();
-        for step in &self.plan.in_daemon {
-            stages.push(match step {
-                Step::KThread => Stage::Thread,
-                Step::Hold => Stage::Hold(self.moment(&format)?, Arc::downgrade(hub)),
-                Step::MemoryUp => Stage::Memory(self.position(&format)?),
-                Step::Signal => self.signal(&format)?,
-                Step::Channel => Stage::Channel,
-                Step::KHandler | Step::KCode => {
-                    let program = programs.next().expect("a program for every handler");
-                    format = program.output.clone().unwrap_or(format);
-                    Stage::Handler(Lock::new(Handler::new(program, self.bound.limits(EMISSIONS), self.down.clone())))
-                }
-            });
-        }
-        Ok(stages)
-    }
-
-    /// The format of events after the first `handlers` handlers.
-    fn format_behind(&self, handlers: usize) -> Format {
-        let mut outputs = self.programs.iter().take(handlers).filter_map(|program| program.output.as_ref());
-        outputs.next_back().unwrap_or(&self.service.format).clone()
-    }
-
-    fn signal(&self, format: &Format) -> Result<Stage, Problem> {
-        let number = self.request.signal.unwrap_or_default();
-        let named = match &self.request.signal_value {
-            Some(field) => Some(place(format, field).ok_or_else(|| no_such_field(format, field))?),
-            None => format.fields.first().and_then(|field| place(format, &field.name)),
-        };
-        Ok(Stage::Signal { number, value: named })
-    }
-
-    /// The place of the moment until which events are held.
-    fn moment(&self, format: &Format) -> Result<Place, Problem> {
-        let field = self.request.hold_until.as_deref().unwrap_or_default();
-        place(format, field).ok_or_else(|| no_such_field(format, field))
-    }
-
-    /// Whether its events are held, so that a deadline counts from their moments.
-    fn holds(&self) -> bool {
-        self.request.hold_until.is_some()
-    }
-
-    fn position(&self, format: &Format) -> Result<Option<Place>, Problem> {
-        let field = self.request.memory_up.as_ref().and_then(|memory| memory.position.as_ref());
-        field.map(|field| place(format, field).ok_or_else(|| no_such_field(format, field))).transpose()
-    }
-
-    fn group(&self) -> Option<GroupKey> {
-        self.request.group.clone().map(|name| GroupKey { uid: self.owner.uid, name })
-    }
-
-    fn finish(self, id: u64, parts: Parts, installed_in_us: u64) -> Subscription {
-        let (Parts { up, outlet, aim, stages, installed, backlog, max_cpu }, group) = (parts, self.group());
-        let Draft {
-            request,
-            service,
-            author,
-            owner,
-            target,
-            filtered,
-            plan,
-            bound,
-            interrupts,
-            attributes,
-            down,
-            format,
-            geometry,
-            ..
-        } = self;
-        for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
-            down.words().set_attribute(number, value);
-        }
-        let terms = Terms {
-            service: service.id,
-            service_name: service.name,
-            author,
-            owner,
-            lease: request.lease,
-            process_id: request.process_id,
-            only_pid: request.only_pid,
-            group,
-            plan,
-            deadline: deadline(request.deadline_us),
-            favour: request.favour,
-            on_fault: request.on_fault,
-            max_cpu,
-            format,
-            memory: request.memory_up,
-            channel: request.channel,
-            memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
-            attributes,
-            instructions: bound.instructions,
-            interrupts,
-            installed_in_us,
-        };
-        let watch = |target: Option<Target>| target.map(|target| target.watch);
-        Subscription {
-            id,
-            terms,
-            chain: Chain { stages, down, up, outlet, aim },
-            watched: Watched { target: watch(target), filtered: watch(filtered) },
-            installed: installed.into(),
-            state: State::Active.into(),
-            waiting: AtomicUsize::new(0),
-            backlog: backlog.into(),
-            tally: Tally::default(),
-            faults: Default::default(),
-        }
-    }
-}
-
-fn deadline(us: u64) -> Option<Nanos> {
-    (us > 0).then(|| Nanos::from_micros(us))
-}
-
 fn install(
     side: &KernelSide,
     draft: &Draft,
@@ -594,6 +412,7 @@ mod tests {
     use std::process::{Child, Command};
     use std::sync::atomic::Ordering;
 
+    use qfabric_types::Owner;
     use qfabric_types::api::ecalls::HandlerRequest;
 
     use super::*;

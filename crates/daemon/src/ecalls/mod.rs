@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `policy` | limits and rights |
 //! | `registry` | services, subscriptions, connections, named handlers |
-//! | `plan`, `checks`, `compiled`, `install` | from a request to a working subscription: all or nothing |
+//! | `plan`, `checks`, `compiled`, `draft`, `install` | from a request to a working subscription: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
 //! | `redirect`, `far` | events to and from channels; handlers between hosts |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
@@ -32,6 +32,7 @@ mod checks;
 mod compiled;
 mod crew;
 mod dispatcher;
+mod draft;
 mod far;
 mod favour;
 mod files;
@@ -83,9 +84,9 @@ use share::Accounts;
 use sources::{Source, Sources};
 use subscription::Subscription;
 
-pub(crate) use dispatcher::Dispatcher;
+pub(crate) use dispatcher::start_dispatcher;
 use far::Far;
-pub(crate) use far::{FarThread, Inbox};
+pub(crate) use far::{Inbox, start_far};
 pub(crate) use misses::{Miss, Misses};
 pub use policy::EcallsConfig;
 pub(crate) use registry::ServiceOwner;

@@ -21,7 +21,6 @@ mod saving;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_linux::clock;
@@ -37,7 +36,7 @@ pub use config::{EnergyConfig, read_model};
 
 use crate::config::InvalidConfig;
 use crate::control::Requests;
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 use crate::problem;
 use crate::startup::DaemonError;
 use account::Account;
@@ -193,59 +192,41 @@ impl EnergyAccount {
     }
 }
 
-/// The thread that looks in each period; ends when dropped.
-#[derive(Debug)]
-pub(crate) struct EnergyThread {
-    messages: SyncSender<Message>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl EnergyThread {
-    pub(crate) fn start(
-        account: Arc<EnergyAccount>,
-        requests: Requests,
-        period: Nanos,
-        ending: &Ending,
-    ) -> Result<EnergyThread, DaemonError> {
-        let (messages, received) = sync_channel(1);
-        account.state.with(|state| state.thread = Some(messages.clone()));
-        let look = move || {
-            let mut look_at = clock::now() + period;
-            loop {
-                let left = look_at.since(clock::now());
-                let wait = if account.is_saving() { left.min(GRANTS_EVERY) } else { left };
-                match received.recv_timeout(Duration::from_nanos(wait.get())) {
-                    Ok(Message::Watch) => continue,
-                    Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
-                    Err(RecvTimeoutError::Timeout) => {}
-                }
-                let is_due = clock::now() >= look_at;
-                // With a full queue, the next look counts this period, too.
-                match requests.applications() {
-                    Some(applications) if is_due => account.look(&applications),
-                    Some(applications) => account.raise(&applications),
-                    None => {}
-                }
-                if is_due {
-                    look_at = clock::now() + period;
-                }
+/// Starts the thread that looks in each period.
+pub(crate) fn start_thread(
+    account: Arc<EnergyAccount>,
+    requests: Requests,
+    period: Nanos,
+    ending: &Ending,
+) -> Result<Running, DaemonError> {
+    let (messages, received) = sync_channel(1);
+    account.state.with(|state| state.thread = Some(messages.clone()));
+    let look = move || {
+        let mut look_at = clock::now() + period;
+        loop {
+            let left = look_at.since(clock::now());
+            let wait = if account.is_saving() { left.min(GRANTS_EVERY) } else { left };
+            match received.recv_timeout(Duration::from_nanos(wait.get())) {
+                Ok(Message::Watch) => continue,
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
             }
-        };
-        let failed = |error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}"));
-        let thread = ending.spawn("qf-energy", look).map_err(failed)?;
-        Ok(EnergyThread { messages, thread: Some(thread) })
-    }
-}
-
-impl Drop for EnergyThread {
-    fn drop(&mut self) {
-        // Fails if the thread has ended.
-        let _ = self.messages.send(Message::End);
-        if let Some(thread) = self.thread.take() {
-            // The thread only reads; its result is of no interest here.
-            let _ = thread.join();
+            let is_due = clock::now() >= look_at;
+            // With a full queue, the next look counts this period, too.
+            match requests.applications() {
+                Some(applications) if is_due => account.look(&applications),
+                Some(applications) => account.raise(&applications),
+                None => {}
+            }
+            if is_due {
+                look_at = clock::now() + period;
+            }
         }
-    }
+    };
+    // Fails if the thread has ended.
+    let ask = move || _ = messages.send(Message::End);
+    let failed = |error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}"));
+    ending.run("qf-energy", look, ask).map_err(failed)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::io;
 use qfabric_types::ThreadId;
 use serde::{Deserialize, Serialize};
 
-use super::{Journal, JournalError, Record, TurnError, is_gone};
+use super::undo::is_gone;
+use super::{Journal, JournalError, Record, TurnError};
 use crate::power::{FULL, clamp_of, set_clamp};
 use crate::threads;
 

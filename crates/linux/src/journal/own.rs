@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use qfabric_types::ThreadId;
 
+use super::undo::lists_no_change;
 use super::{JournalError, Restored, io_error, users};
 use crate::files;
 use crate::memory_groups;
@@ -98,19 +99,9 @@ pub fn restore_stale(run: &Path) -> Result<Vec<Replayed>, JournalError> {
         let knobs = power::restore(&folder);
         let networks = net::restore(&folder);
         let restored = super::restore(&folder).map(|mut restored| {
-            restored.settings += groups.settings;
-            restored.failed.extend(groups.failed);
-            match knobs {
-                Ok(knobs) => restored.add(knobs),
-                Err(error) => restored.failed.push(error.to_string()),
-            }
-            match networks {
-                Ok(networks) => {
-                    restored.settings += networks.interfaces;
-                    restored.failed.extend(networks.failed);
-                }
-                Err(error) => restored.failed.push(error.to_string()),
-            }
+            restored.add(groups.into());
+            restored.add_result(knobs);
+            restored.add_result(networks);
             restored
         });
         remove(&folder);
@@ -137,7 +128,7 @@ pub fn remove(folder: &Path) {
 fn remove_settled(folder: &Path) {
     let file = folder.join(super::FILE);
     let settled = !fs::symlink_metadata(&file).is_ok_and(|meta| meta.len() > 0);
-    if settled || super::lists_no_change(&file) {
+    if settled || lists_no_change(&file) {
         // If the removal fails, a later call finds the folder again; its journal still lists no change.
         let _ = fs::remove_file(&file);
         let _ = fs::remove_file(file.with_extension("new"));
@@ -236,6 +227,17 @@ mod tests {
         journal::restore(&path).unwrap();
         remove(&path);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn results_of_all_kinds_add_up_and_an_error_is_a_failure() {
+        let mut sum = Restored { threads: 3, skipped: 1, settings: 0, failed: Vec::new() };
+        sum.add(memory_groups::MemoryRestored { settings: 2, failed: vec!["group".to_owned()] }.into());
+        let networks = net::NetRestored { interfaces: 4, failed: vec!["eth0".to_owned()] };
+        sum.add_result(Ok::<_, JournalError>(networks));
+        sum.add_result(Err::<Restored, _>("knob"));
+        let failed = ["group", "eth0", "knob"].map(str::to_owned).to_vec();
+        assert_eq!(sum, Restored { threads: 3, skipped: 1, settings: 6, failed });
     }
 
     #[test]

@@ -1,10 +1,13 @@
 use std::io::Write;
 
+use qfabric_types::Nanos;
+
 use super::file::hold;
 use super::*;
 use crate::power::clamp_of;
 use crate::testing::Worker;
 use crate::testing::power::PowerTree;
+use crate::threads;
 
 fn run_folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()

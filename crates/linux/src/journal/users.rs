@@ -15,7 +15,8 @@ use std::path::Path;
 use qfabric_types::{Nanos, ThreadId};
 
 use super::own::{self, Replayed};
-use super::{FILE, JournalError, Restored, Touched, Unrestored, file, io_error, put_back_all, read_of};
+use super::undo::{Unrestored, put_back_all, read_of};
+use super::{FILE, JournalError, Restored, Touched, file, io_error};
 use crate::sched_attr::{Policy, SchedAttr};
 use crate::{clock, files, threads};
 

@@ -170,6 +170,12 @@ pub struct MemoryRestored {
     pub failed: Vec<String>,
 }
 
+impl From<MemoryRestored> for journal::Restored {
+    fn from(groups: MemoryRestored) -> journal::Restored {
+        journal::Restored { settings: groups.settings, failed: groups.failed, ..journal::Restored::default() }
+    }
+}
+
 /// Puts back the groups that the record in `directory` lists; safe to repeat. Does nothing if there is no record.
 pub fn restore(directory: &Path) -> MemoryRestored {
     restore_with(directory, KERNEL)

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::error::NetError;
 use super::former::Former;
 use crate::files;
+use crate::journal::Restored;
 use crate::{release, threads};
 
 /// Name of the file in the run folder.
@@ -125,6 +126,12 @@ pub struct NetRestored {
     pub interfaces: usize,
     /// One message for each interface that could not be put back.
     pub failed: Vec<String>,
+}
+
+impl From<NetRestored> for Restored {
+    fn from(networks: NetRestored) -> Restored {
+        Restored { settings: networks.interfaces, failed: networks.failed, ..Restored::default() }
+    }
 }
 
 /// Puts back the disciplines that the record in `directory` lists and that are still replaced; safe to repeat. Does

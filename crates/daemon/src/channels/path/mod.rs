@@ -19,7 +19,6 @@ mod sending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_channel::{FilterCommand, FilterId, Key};
@@ -33,7 +32,7 @@ use serde::Deserialize;
 use super::config::OutOfRange;
 use super::{Fabric, count};
 use crate::ecalls::Inbox;
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 use message::{Message, Parameter};
 use receiving::Receiving;
 use sending::Sending;
@@ -212,30 +211,12 @@ impl Fabric {
     }
 }
 
-/// The thread that speaks with other hosts about the kernel path; ends when dropped.
-pub(crate) struct PathThread {
-    inbox: Arc<Inbox>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl PathThread {
-    /// `None`: this host has no kernel path.
-    pub(crate) fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<Option<PathThread>> {
-        let Some(path) = &fabric.path else { return Ok(None) };
-        let (inbox, fabric) = (path.inbox.clone(), fabric.clone());
-        let thread = Some(ending.spawn("qf-path", move || fabric.path.iter().for_each(|path| run(&fabric, path)))?);
-        Ok(Some(PathThread { inbox, thread }))
-    }
-}
-
-impl Drop for PathThread {
-    fn drop(&mut self) {
-        self.inbox.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread was logged by the thread itself.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread that speaks with other hosts about the kernel path. `None`: this host has no kernel path.
+pub(crate) fn start_path(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<Option<Running>> {
+    let Some(path) = &fabric.path else { return Ok(None) };
+    let (inbox, fabric) = (path.inbox.clone(), fabric.clone());
+    let body = move || fabric.path.iter().for_each(|path| run(&fabric, path));
+    ending.run("qf-path", body, move || inbox.stop()).map(Some)
 }
 
 fn run(fabric: &Fabric, path: &Path) {

@@ -57,9 +57,9 @@ use notify::attribute_name;
 use pace::Paces;
 pub(super) use pace::is_reserved;
 pub(super) use rate::RateMeter;
-pub(crate) use runner::PolicyThread;
 use runner::Runner;
 pub(crate) use runner::Usage;
+pub(crate) use runner::start_policies;
 use supervised::{History, Levels, Outlets, Shared, Streams, Supervised};
 
 /// Largest number of policies of a host, and of one user; root is excepted.

@@ -21,7 +21,6 @@ mod own;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use qfabric_linux::clock;
@@ -31,7 +30,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Nanos};
 
 use super::{Ecalls, problems};
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 use guests::Guest;
 pub(crate) use inbox::Inbox;
 use installs::{Installs, Wanted};
@@ -72,28 +71,10 @@ impl Far {
     }
 }
 
-/// The thread that reads messages of other hosts and renews what this host has there; ends when dropped.
-pub(crate) struct FarThread {
-    inbox: Arc<Inbox>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl FarThread {
-    pub(crate) fn start(ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<FarThread> {
-        let (inbox, ecalls) = (ecalls.far.inbox.clone(), ecalls.clone());
-        let thread = Some(ending.spawn("qf-ecalls-far", move || run(&ecalls))?);
-        Ok(FarThread { inbox, thread })
-    }
-}
-
-impl Drop for FarThread {
-    fn drop(&mut self) {
-        self.inbox.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic in the thread was logged by the thread itself.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread that reads messages of other hosts and renews what this host has there.
+pub(crate) fn start_far(ecalls: &Arc<Ecalls>, ending: &Ending) -> std::io::Result<Running> {
+    let (inbox, ecalls) = (ecalls.far.inbox.clone(), ecalls.clone());
+    ending.run("qf-ecalls-far", move || run(&ecalls), move || inbox.stop())
 }
 
 fn run(ecalls: &Ecalls) {

@@ -39,6 +39,13 @@ pub(crate) struct HttperfResult {
     pub not_begun: f64,
 }
 
+impl HttperfResult {
+    /// A time of answered requests; `None` if there was no reply: then httperf prints zeros.
+    pub(crate) fn time(&self, ms: f64) -> Option<f64> {
+        (self.replies > 0.0).then_some(ms)
+    }
+}
+
 /// Number of connections that `wrk` keeps busy: enough that the server never waits for it.
 const BUSY: &str = "4";
 

@@ -17,7 +17,7 @@ const INK: RGBColor = RGBColor(51, 65, 85);
 const GRID: RGBColor = RGBColor(226, 232, 240);
 
 pub(crate) fn write(folder: &Path, report: &Report) -> Result<()> {
-    let share = |row: &Row| Some(100.0 * row.seen.replies / capacity(report, row));
+    let share = |row: &Row| Some(100.0 * row.seen.replies / report.capacity_of(row.server));
     let pictures = [
         ("replies.svg", svg(report, "replies in time, % of capacity", &share)?),
         ("times.svg", svg(report, "response time of replies, ms (mean)", &response)?),
@@ -29,13 +29,8 @@ pub(crate) fn write(folder: &Path, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// None: there was no reply, whose time httperf prints as zero.
 fn response(row: &Row) -> Option<f64> {
-    (row.seen.replies > 0.0).then_some(row.seen.response_ms)
-}
-
-fn capacity(report: &Report, row: &Row) -> f64 {
-    if row.server.is_nginx() { report.nginx_capacity } else { report.capacity }
+    row.seen.time(row.seen.response_ms)
 }
 
 fn svg(report: &Report, caption: &str, value: &dyn Fn(&Row) -> Option<f64>) -> Result<String> {

@@ -45,6 +45,13 @@ pub(crate) struct Report {
     pub rows: Vec<Row>,
 }
 
+impl Report {
+    /// Replies per second of this server when it is never idle; 0 if not measured.
+    pub(crate) fn capacity_of(&self, server: Server) -> f64 {
+        if server.is_nginx() { self.nginx_capacity } else { self.capacity }
+    }
+}
+
 /// Runs every combination of server and load that the options name.
 pub(crate) fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> {
     allow_descriptors()?;
@@ -62,7 +69,7 @@ pub(crate) fn run(options: &Options, stop: &dyn Fn() -> bool) -> Result<Report> 
     for &server in &options.servers {
         for &factor in &options.factors {
             bar.set_message(format!("{} at {factor}x", server.label()));
-            let rate = factor * if server.is_nginx() { report.nginx_capacity } else { report.capacity };
+            let rate = factor * report.capacity_of(server);
             report.rows.push(point(options, &launcher, (server, factor, rate), &bar, stop)?);
         }
     }

@@ -46,14 +46,13 @@ fn head(report: &Report) -> String {
 
 fn cells(report: &Report, row: &Row) -> [String; 9] {
     let seen = &row.seen;
-    // Without replies httperf prints zeros.
-    let time = |ms: f64| if seen.replies > 0.0 { format!("{ms:.0}") } else { "–".to_owned() };
+    let time = |ms: f64| seen.time(ms).map_or_else(|| "–".to_owned(), |ms| format!("{ms:.0}"));
     [
         row.server.label().to_owned(),
         format!("{}x", row.factor),
         format!("{:.0}", seen.offered),
         format!("{:.0}", seen.replies),
-        format!("{:.0} %", 100.0 * seen.replies / capacity(report, row)),
+        format!("{:.0} %", 100.0 * seen.replies / report.capacity_of(row.server)),
         format!("{:.0} %", 100.0 * seen.given_up),
         time(seen.response_ms),
         time(seen.median_ms),
@@ -67,7 +66,7 @@ fn remarks(report: &Report) -> String {
 }
 
 fn remark(report: &Report, row: &Row) -> Option<String> {
-    let intended = row.factor * capacity(report, row);
+    let intended = row.factor * report.capacity_of(row.server);
     let (what, advice) =
         (format!("{} at {}x", row.server.label(), row.factor), "lower --factors, or increase the cost with --work");
     if row.seen.not_begun > 0.001 {
@@ -76,10 +75,6 @@ fn remark(report: &Report, row: &Row) -> Option<String> {
     }
     let slow = row.seen.offered < 0.95 * intended;
     slow.then(|| format!("{what}: httperf offered {:.0} of {intended:.0} per second; {advice}\n", row.seen.offered))
-}
-
-fn capacity(report: &Report, row: &Row) -> f64 {
-    if row.server.is_nginx() { report.nginx_capacity } else { report.capacity }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use qfabric_types::{Instant, Nanos};
 
 use budget::Budget;
 use inbox::Inbox;
-pub(crate) use thread::PolicyThread;
+pub(crate) use thread::start_policies;
 
 /// Largest number of last readings that one policy can read; of one host, at most 256 ([`Readings::new`]). So 32 hosts that
 /// report as much as they can fill it, and 200 hosts have room for 40 readings each. A further reading reaches the policy

@@ -1,7 +1,6 @@
 //! The thread that calls all policies of this host.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use qfabric_linux::clock;
 use qfabric_sync::contain;
@@ -9,30 +8,12 @@ use qfabric_types::Instant;
 
 use super::super::super::Fabric;
 use super::{Call, Next};
-use crate::ending::Ending;
+use crate::ending::{Ending, Running};
 
-/// Runs at the ordinary priority, so that threads that carry events go first.
-pub(crate) struct PolicyThread {
-    fabric: Arc<Fabric>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl PolicyThread {
-    pub(crate) fn start(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<PolicyThread> {
-        let own = fabric.clone();
-        let thread = Some(ending.spawn("qf-policies", move || own.call_policies())?);
-        Ok(PolicyThread { fabric: fabric.clone(), thread })
-    }
-}
-
-impl Drop for PolicyThread {
-    fn drop(&mut self) {
-        self.fabric.policies.runner.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic in it was reported where it happened.
-            let _ = thread.join();
-        }
-    }
+/// Starts the thread. It runs at the ordinary priority, so that threads that carry events go first.
+pub(crate) fn start_policies(fabric: &Arc<Fabric>, ending: &Ending) -> std::io::Result<Running> {
+    let (own, asked) = (fabric.clone(), fabric.clone());
+    ending.run("qf-policies", move || own.call_policies(), move || asked.policies.runner.stop())
 }
 
 impl Fabric {
