@@ -52,6 +52,7 @@ fn main() {
         .with_src(folder.join("src/joint.rs"))
         .with_src(folder.join("src/consent.rs"))
         .with_src(folder.join("src/stream.rs"))
+        .with_src(folder.join("src/delays.rs"))
         .with_src(folder.join("src/metp_open.rs"))
         .with_src(folder.join("src/metp_message.rs"))
         .with_src(folder.join("src/metp.rs"))

@@ -13,7 +13,7 @@ create_exception!(
     Refused,
     Error,
     "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer; \
-     of a joint contract also refused_by, resource, largest."
+     of a joint contract also refused_by, resource, largest, holders."
 );
 
 /// The exception for an error; an invalid argument becomes a `ValueError`.
@@ -52,12 +52,16 @@ fn joint_refused(text: String, refusal: &JointRefusal) -> PyErr {
     Python::attach(|py| {
         let value = error.value(py);
         let resource = refusal.resource.as_ref().map(ToString::to_string);
+        // Host that initiated contracts, and what they hold of the resource.
+        let holders: Vec<(&str, f64)> =
+            refusal.holders.iter().map(|holder| (holder.initiator.as_str(), holder.amount)).collect();
         let attributes = value
             .setattr("refused_by", refusal.refused_by.as_str())
             .and_then(|()| value.setattr("resource", resource))
             .and_then(|()| value.setattr("asked", refusal.asked))
             .and_then(|()| value.setattr("free", refusal.free))
-            .and_then(|()| value.setattr("largest", refusal.largest));
+            .and_then(|()| value.setattr("largest", refusal.largest))
+            .and_then(|()| value.setattr("holders", holders));
         attributes.err().unwrap_or(error)
     })
 }

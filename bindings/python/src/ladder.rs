@@ -14,7 +14,7 @@ type Step = (usize, usize, &'static str, String);
 pub(crate) struct NativeLadder(Ladder);
 
 /// A time that must not be negative or NaN.
-fn time(what: &str, ms: f64) -> PyResult<Nanos> {
+pub(crate) fn time(what: &str, ms: f64) -> PyResult<Nanos> {
     match ms >= 0.0 {
         true => Ok(Nanos::from_f64(ms * 1e6)),
         false => Err(value_error(format!("{what} is {ms}; use milliseconds, 0 or more"))),

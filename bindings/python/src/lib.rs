@@ -6,6 +6,7 @@
 
 mod channel;
 mod consent;
+mod delays;
 mod ecalls;
 mod errors;
 mod held;
@@ -86,6 +87,7 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<session::NativeSession>()?;
     module.add_class::<joint::NativeJoint>()?;
     module.add_class::<consent::NativeConsent>()?;
+    module.add_class::<delays::NativeDelayRecorder>()?;
     module.add_class::<ladder::NativeLadder>()?;
     module.add_class::<mem::NativeMem>()?;
     module.add_class::<mem::NativeAllocation>()?;

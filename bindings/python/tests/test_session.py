@@ -1,5 +1,6 @@
 """The bindings without a daemon: pace, measure, refuse invalid arguments. test_daemon.py has the tests with a daemon."""
 
+import json
 import signal
 import threading
 import time
@@ -200,6 +201,25 @@ def test_a_profile_is_stored_and_found_by_its_key(tmp_path, monkeypatch):
         qfabric.store_profile([], "player")
     with pytest.raises(ValueError, match="\"size=\""):
         qfabric.find_profile("player", size="")
+
+
+def test_the_messages_of_a_program_renew_a_profile_of_delays(tmp_path):
+    file = tmp_path / "net-beta-eth0.json"
+    with pytest.raises(ValueError, match="qfabric net profile"):
+        qfabric.DelayRecorder(file, 60_000, 5_000_000)
+    file.write_text('{"host":"beta","interface":"eth0","kernel":"7.3","min_rtt_ns":2000000,"points":[]}')
+    recorder = qfabric.DelayRecorder(str(file), message=60_000, rate=5_000_000)
+    assert recorder.lost(60_000) is False
+    recorder.shortest_round_trip(4)
+    with pytest.raises(ValueError, match="round_trip_ms"):
+        recorder.acknowledged(60_000, -1)
+    written = [recorder.acknowledged(60_000, round_trip_ms=22) for _ in range(100)]
+    assert written == 99 * [False] + [True]
+    profile = json.loads(file.read_text())
+    point = profile["points"][0]
+    assert (profile["min_rtt_ns"], point["p99_ns"], point["arrived"], point["lost"]) == (4_000_000, 20_000_000, 100, 1)
+    recorder.change_rate(6_000_000)
+    assert recorder.acknowledged(60_000, 22) is False
 
 
 def test_a_job_can_be_skipped():

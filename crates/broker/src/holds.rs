@@ -15,13 +15,15 @@
 mod brokers;
 mod counted;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use qfabric_types::api::contracts::JointId;
+use qfabric_types::channel::Name;
 use qfabric_types::{Instant, Owner, Resource, Resources};
 
 use crate::Deadlines;
-pub use brokers::{HoldBound, HoldError, HoldRefusal, JointBrokers, Lack};
+pub use brokers::{HoldBound, HoldError, HoldHolder, HoldRefusal, JointBrokers, Lack};
 pub use counted::{CountedBrokers, CountedHolder, UserCaps};
 
 /// A request for a hold.
@@ -293,7 +295,26 @@ impl<B: JointBrokers> Holds<B> {
             HoldBound::Number { .. } => counted(bound) > 0,
             _ => fits(largest, bound) && fits(free, HoldBound::Free),
         };
+        let holders = self.holders(owner, &resource, bound);
         let [asked, minimum, free, largest] = [asked, minimum, free, largest].map(|units| resource.amount(units));
-        HoldError::Short(Box::new(HoldRefusal { resource, asked, minimum, free, largest, bound, is_transient }))
+        let refusal = HoldRefusal { resource, asked, minimum, free, largest, bound, is_transient, holders };
+        HoldError::Short(Box::new(refusal))
+    }
+
+    /// What the contracts of each initiator hold under the bound, the largest amount first.
+    fn holders(&self, owner: Owner, resource: &Resource, bound: HoldBound) -> Vec<HoldHolder> {
+        let mut held = BTreeMap::<&Name, u64>::new();
+        for (id, entry) in self.entries.iter().filter(|(_, entry)| bound.counts(owner, entry.owner)) {
+            let sum = held.entry(&id.host).or_default();
+            *sum = sum.saturating_add(entry.held().units(resource));
+        }
+        let mut held: Vec<(&Name, u64)> = held.into_iter().filter(|(_, units)| *units > 0).collect();
+        held.sort_by_key(|(_, units)| Reverse(*units));
+        held.truncate(HoldRefusal::MOST_HOLDERS);
+        let holder = |(initiator, units): (&Name, u64)| HoldHolder {
+            initiator: initiator.clone(),
+            amount: resource.amount(units),
+        };
+        held.into_iter().map(holder).collect()
     }
 }

@@ -29,8 +29,8 @@ mod utility;
 pub use deadlines::Deadlines;
 pub use fit::as_much_as_fits;
 pub use holds::{
-    CountedBrokers, CountedHolder, HeldContract, HoldBound, HoldError, HoldRefusal, HoldRequest, Holds, JointBrokers,
-    Lack, NotHeld, UserCaps,
+    CountedBrokers, CountedHolder, HeldContract, HoldBound, HoldError, HoldHolder, HoldRefusal, HoldRequest, Holds,
+    JointBrokers, Lack, NotHeld, UserCaps,
 };
 pub use limits::{LEVELS, Limits};
 pub use link_refusal::{LinkBound, LinkHolder, LinkRefusal, LinkUse};

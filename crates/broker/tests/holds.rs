@@ -131,7 +131,7 @@ fn a_shortage_is_transient_if_the_holds_that_count_under_its_bound_would_make_ro
     holds.commit(&id(2), &cpu(20), at(20), at(1)).unwrap();
     let capped = short(&mut holds, of(1000, 3, 15));
     assert!(!capped.is_transient, "the hold of another user does not count under the maximum");
-    assert!(capped.to_string().ends_with("CPU would fit into the maximum of 0 CPU of user 1000"), "{capped}");
+    assert!(capped.to_string().contains("CPU would fit into the maximum of 0 CPU of user 1000; held by"), "{capped}");
 }
 
 #[test]
@@ -148,6 +148,27 @@ fn a_refusal_names_its_bound_and_what_it_stands_for() {
         number.ends_with(&format!("fit into the largest number (16) of amounts of user 65534{others}")),
         "{number}"
     );
+}
+
+#[test]
+fn a_refusal_names_the_initiators_of_the_contracts_that_hold_the_rest_and_no_contract() {
+    let mut holds = book();
+    let rate = |units| vector(0, 0, units);
+    let of = |host: &str, number, units| {
+        let id = JointId { host: host.parse().unwrap(), number };
+        HoldRequest { id, ..request(number, rate(units), rate(units)) }
+    };
+    for (host, number, units) in [("beta", 1, 20), ("alpha", 0x5f3c, 30), ("beta", 2, 25)] {
+        holds.hold(of(host, number, units)).unwrap();
+    }
+    holds.hold(request(3, vector(5, 0, 0), vector(5, 0, 0))).unwrap();
+    let refusal = short(&mut holds, of("gamma", 4, 26));
+    let held: Vec<_> = refusal.holders.iter().map(|one| (one.initiator.as_str(), one.amount.units())).collect();
+    assert_eq!(held, [("beta", 45), ("alpha", 30)], "the contract without a rate is not among them");
+    let text = refusal.to_string();
+    assert!(text.ends_with("; held by contracts of beta: 45 bit/s, contracts of alpha: 30 bit/s"), "{text}");
+    (10..30).for_each(|number| drop(holds.hold(of(&format!("h{number}"), number, 1))));
+    assert_eq!(short(&mut holds, of("gamma", 4, 26)).holders.len(), HoldRefusal::MOST_HOLDERS);
 }
 
 #[test]

@@ -100,8 +100,8 @@ pub use qfabric_control::relief;
 pub use qfabric_shm::Process;
 pub use qfabric_translate::Explanation;
 pub use qfabric_types::api::contracts::{
-    ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointId, JointPart, JointRefusal,
-    JointRequest, JointResource, UpgradeOffer, UpgradePolicy,
+    ConsentInfo, ConsentPolicy, ConsentQuestion, ConsentRequest, JointContract, JointHolder, JointId, JointPart,
+    JointRefusal, JointRequest, JointResource, UpgradeOffer, UpgradePolicy,
 };
 pub use qfabric_types::api::energy::EnergySaving;
 pub use qfabric_types::api::memory::{

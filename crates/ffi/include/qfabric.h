@@ -290,6 +290,11 @@ typedef struct qf_consent qf_consent;
 typedef struct qf_cpu qf_cpu;
 
 /**
+ * Renews a stored profile of delays by the messages of one stream. Any thread may use it, one at a time.
+ */
+typedef struct qf_delays qf_delays;
+
+/**
  * A connection for ECalls. Everything requested through it ends when it ends. Any thread may use it.
  */
 typedef struct qf_ecalls qf_ecalls;
@@ -1898,6 +1903,47 @@ enum qf_status qf_set_dscp(int fd,
  * Ends a stream. A rate that it drew is kept for the contract.
  */
 enum qf_status qf_stream_end(const char *interface, uint32_t stream);
+
+/**
+ * Reads the profile in `file`, which `qfabric net profile` names and makes. `message_bytes` is the size of
+ * the stream's largest message, `rate_bps` its granted rate with headers. Fails with QF_INVALID if there is
+ * no profile. Free `*delays` with qf_delays_free.
+ */
+enum qf_status qf_delays_open(const char *file,
+                              uint64_t message_bytes,
+                              uint64_t rate_bps,
+                              struct qf_delays **delays);
+
+/**
+ * States that a message was acknowledged as a whole, `round_trip_ns` after its first byte was sent. After
+ * each 100 messages the profile is written; `*written` is true then. `written` may be null. Messages below
+ * three quarters of the largest size do not count.
+ */
+enum qf_status qf_delays_acknowledged(const struct qf_delays *delays,
+                                      uint64_t bytes,
+                                      uint64_t round_trip_ns,
+                                      bool *written);
+
+/**
+ * States that a message was not acknowledged in time. `written` is as in qf_delays_acknowledged.
+ */
+enum qf_status qf_delays_lost(const struct qf_delays *delays, uint64_t bytes, bool *written);
+
+/**
+ * States the shortest recent round trip of the program's own small packets, the network's part. It
+ * replaces the one of the profile. 0, a round trip that was not measured yet, changes nothing.
+ */
+enum qf_status qf_delays_shortest_round_trip(const struct qf_delays *delays, uint64_t round_trip_ns);
+
+/**
+ * States that the link grants the stream another rate now. Earlier delays do not count for it.
+ */
+enum qf_status qf_delays_change_rate(const struct qf_delays *delays, uint64_t rate_bps);
+
+/**
+ * Frees the handle. Messages since the profile was last written are forgotten. Null is allowed.
+ */
+void qf_delays_free(struct qf_delays *delays);
 
 /**
  * Opens a connection to a service at "HOST:PORT". Both hosts prove their identity. Free `*metp` with qf_metp_free.

@@ -380,6 +380,23 @@ fn a_c_program_stores_profiles_and_finds_them_by_their_key() {
     assert!(folder.path().join("qfabric/profiles/player.json").exists());
 }
 
+#[test]
+fn a_c_program_renews_a_profile_of_delays_by_its_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("net-beta-eth0.json");
+    let profile = r#"{"host":"beta","interface":"eth0","kernel":"7.3","min_rtt_ns":2000000,"points":[]}"#;
+    fs::write(&file, profile).unwrap();
+    let program = compile("cc", Path::new(&format!("{CRATE}/tests/delays.c")), shared);
+    let output = program.run(Path::new("/nowhere"), &[file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let renewed: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let of = |point: usize| {
+        ["rate_bps", "p99_ns", "arrived", "lost"].map(|key| renewed["points"][point][key].as_u64().unwrap())
+    };
+    assert_eq!(of(0), [5_000_000, 20_000_000, 100, 1]);
+    assert_eq!((of(1), &renewed["min_rtt_ns"]), ([6_000_000, 30_000_000, 100, 0], &4_000_000.into()));
+}
+
 /// QualMan's sample program and its server, each on a host with a daemon.
 #[test]
 fn the_c_sample_reserves_memory_network_and_cpu_and_plays_a_film_from_another_host() {

@@ -41,7 +41,19 @@ pub(crate) struct Talker {
 
 impl Talker {
     pub(crate) fn start(host: &Host, words: &[&str]) -> Talker {
-        let mut command = host.inside(&["conference"]);
+        Talker::spawn(host.inside(&["conference"]), host, words)
+    }
+
+    /// The same, bound to a CPU.
+    pub(crate) fn start_on(host: &Host, cpu: usize, words: &[&str]) -> Talker {
+        let inside = host.inside(&["conference"]);
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string()]).arg(inside.get_program()).args(inside.get_args());
+        command.current_dir(&host.folder);
+        Talker::spawn(command, host, words)
+    }
+
+    fn spawn(mut command: Command, host: &Host, words: &[&str]) -> Talker {
         command.env("QFABRIC_CONFERENCE", program()).args(words).args(["--json", "--socket"]).arg(host.socket());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (output, input) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
@@ -73,6 +85,24 @@ impl Talker {
             found.is_some()
         });
         found.unwrap()
+    }
+
+    /// Until `count` seconds in a row that are reported from now on fulfil the condition; these seconds.
+    #[track_caller]
+    pub(crate) fn in_a_row(&self, what: &str, count: usize, condition: impl Fn(&Value) -> bool) -> Vec<Value> {
+        self.seconds.lock().unwrap().clear();
+        let mut row = Vec::new();
+        eventually(what, || {
+            while let Some(second) = (row.len() < count).then(|| self.seconds.lock().unwrap().pop_front()).flatten() {
+                if condition(&second) {
+                    row.push(second);
+                } else {
+                    row.clear();
+                }
+            }
+            row.len() == count
+        });
+        row
     }
 
     /// Until pictures of this level are shown, at whatever rate: other programs may need the machine.

@@ -146,6 +146,20 @@ fn the_third_resource_refuses_and_nothing_is_held() {
 }
 
 #[test]
+fn a_refusal_names_the_host_whose_contracts_hold_the_rest_and_no_contract() {
+    let Some(partners) = Partners::new(3) else { return };
+    let site = &partners.0;
+    let contract = made(&site[0], &[part(1, 0.5, 0.5)]);
+    let (code, refusal) = apply(&site[2], &[part(1, 0.5, 0.5)]);
+    assert_eq!((code, &refusal["holders"]), (409, &json!([{"initiator": "h0", "amount": 0.5}])), "{refusal}");
+    let text = refusal.to_string();
+    assert!(text.contains("; held by contracts of h0: 0.5 CPU"), "{text}");
+    let (_, number) = contract["id"].as_str().unwrap().split_once(':').unwrap();
+    assert!(!text.contains(number), "the number is the right to the contract's parts: {text}");
+    assert_eq!(end(&site[0], &contract), 204);
+}
+
+#[test]
 fn a_refusal_by_the_maximum_of_other_hosts_names_it() {
     let Some(partners) = Partners::with_maximum(2, 0.25) else { return };
     let (code, refusal) = apply(&partners.0[0], &[part(1, 0.5, 0.5)]);

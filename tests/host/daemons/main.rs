@@ -10,6 +10,7 @@ mod clocks;
 mod combine;
 mod conference;
 mod conference_faults;
+mod conference_links;
 mod contracts;
 mod creators;
 mod deadlines;

@@ -11,6 +11,7 @@ use qfabric_channel::{
 };
 use qfabric_conference::Level;
 use qfabric_conference::wire::{Feedback, FrameHeader};
+use qfabric_daemon::answer::{MessageId, Part};
 use qfabric_ecode::testing::texts::Text;
 use qfabric_host::manager::contracts::{Body, CapScope, ContractMessage, NoConsent, OverCap, PartRequest, Reason};
 use qfabric_hostile::{NodeOutputs, seeding};
@@ -32,6 +33,7 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "format", &[texts(&FORMATS), ecode].concat())?;
     keep(&folder, "event", &texts(&EVENTS))?;
     keep(&folder, "access", &texts(&ACCESS))?;
+    keep(&folder, "answer", &[answers()])?;
     keep(&folder, "conference", &[conference()])?;
     keep(&folder, "config", &[fs::read(root.join("packaging/daemon.toml"))?])?;
     keep(&folder, "api_body", &texts(&BODIES))?;
@@ -46,6 +48,25 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "local_message", &messages())?;
     keep(&folder, "message_ring", &rings())?;
     keep(&folder, "host_stream", &[stream()])
+}
+
+/// A message in three parts, out of order and with a repeated one, its acknowledgment, and messages of more senders than an
+/// answerer keeps.
+fn answers() -> Vec<u8> {
+    let arrival =
+        |sender: u8, datagram: &[u8]| [&[sender][..], &(datagram.len() as u16).to_le_bytes(), datagram].concat();
+    let sent = |sender: u8, part: Part| {
+        let mut datagram = [0; 18];
+        part.write(&mut datagram);
+        arrival(sender, &datagram)
+    };
+    let id = |number| MessageId { run: 7, number };
+    let parts: Vec<Part> = Part::all(id(1), 4_000).map(|(part, _)| part).collect();
+    let mut all: Vec<u8> = [2, 0, 0, 1].into_iter().flat_map(|at: usize| sent(1, parts[at])).collect();
+    all.extend(arrival(1, &id(1).acknowledgment()));
+    all.extend((0..70).flat_map(|sender| sent(sender, parts[0])));
+    all.extend((1..3).flat_map(|at: usize| sent(0, parts[at])));
+    all
 }
 
 /// Two pictures in two parts each, feedback, and a wanted level.

@@ -5,6 +5,7 @@
 //! inputs that the fuzzer stored (`corpus/NAME/`), so that a repaired error cannot return unnoticed.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod bodies;
 mod conference;
 mod contracts;
@@ -24,6 +25,7 @@ mod script;
 mod streams;
 mod texts;
 
+pub use answers::answer;
 pub use bodies::api_body;
 pub use conference::conference;
 pub use contracts::contract_message;
@@ -58,8 +60,9 @@ pub struct Target {
 }
 
 /// All targets, sorted by name.
-pub const TARGETS: [Target; 25] = [
+pub const TARGETS: [Target; 26] = [
     Target { name: "access", check: access },
+    Target { name: "answer", check: answer },
     Target { name: "api_body", check: api_body },
     Target { name: "channel_frame", check: channel_frame },
     Target { name: "channel_operations", check: channel_operations },

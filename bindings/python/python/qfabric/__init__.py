@@ -13,6 +13,7 @@ from . import _qfabric
 from ._qfabric import Error, NoDaemon, Refused, SinkEnded, __version__
 from .channels import Channels
 from .cpu import Cpu, Probe
+from .delays import DelayRecorder
 from .ecalls import ECalls
 from .joint import Consent, JointContract, consent, consents, contracts, explain, forget_consent
 from .ladder import Ladder, Step
@@ -27,6 +28,7 @@ __all__ = [
     "Connection",
     "Consent",
     "Cpu",
+    "DelayRecorder",
     "ECalls",
     "Error",
     "Grant",

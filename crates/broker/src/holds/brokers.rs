@@ -1,6 +1,9 @@
 //! What the book of joint contracts asks of the brokers of a host, and why they refuse.
 
+use std::fmt;
+
 use qfabric_types::api::contracts::JointId;
+use qfabric_types::channel::Name;
 use qfabric_types::{Amount, Owner, Resource};
 
 /// The brokers of one host. Each holds an amount of its resource for a contract.
@@ -60,9 +63,29 @@ impl HoldBound {
     }
 }
 
+/// What the contracts of one initiator hold. The contracts are not named: the number of a contract is the right to its
+/// parts, and a refusal crosses hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldHolder {
+    /// The host that initiated the contracts.
+    pub initiator: Name,
+    /// Their sum, with held upgrades.
+    pub amount: Amount,
+}
+
+impl fmt::Display for HoldHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "contracts of {}: {}", self.initiator, self.amount)
+    }
+}
+
 /// A resource of which less than the minimum is free. Nothing was held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{resource}: asked for {asked}, at least {minimum}; {free} is free, and {largest} would fit{}", self.within())]
+#[error(
+    "{resource}: asked for {asked}, at least {minimum}; {free} is free, and {largest} would fit{}{}",
+    self.within(),
+    self.held_by()
+)]
 pub struct HoldRefusal {
     pub resource: Resource,
     pub asked: Amount,
@@ -75,9 +98,20 @@ pub struct HoldRefusal {
     /// Whether the minimum would fit if all holds ended that count under the bound and are not committed: a later attempt
     /// may succeed.
     pub is_transient: bool,
+    /// The initiators of the contracts that count under the bound, largest amount first; at most
+    /// [`HoldRefusal::MOST_HOLDERS`]. What programs of this host hold without a contract is not among them.
+    pub holders: Vec<HoldHolder>,
 }
 
 impl HoldRefusal {
+    /// Bounds the message that carries a refusal to another host.
+    pub const MOST_HOLDERS: usize = 8;
+
+    fn held_by(&self) -> String {
+        let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
+        if holders.is_empty() { String::new() } else { format!("; held by {}", holders.join(", ")) }
+    }
+
     fn within(&self) -> String {
         match self.bound {
             HoldBound::Free => String::new(),

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use qfabric_client::ClientError;
 use qfabric_translate::{Host, Offer, Profiles, Stream};
 use qfabric_types::api::Problem;
-use qfabric_types::api::contracts::{JointContract, JointPart, JointRefusal, JointRequest, UpgradePolicy};
+use qfabric_types::api::contracts::{JointContract, JointHolder, JointPart, JointRefusal, JointRequest, UpgradePolicy};
 use qfabric_types::channel::Name;
 use qfabric_types::{Nanos, Resource, Resources};
 use serde::Serialize;
@@ -96,6 +96,7 @@ struct Refusal<'a> {
     asked: Option<f64>,
     free: Option<f64>,
     largest: Option<f64>,
+    holders: &'a [JointHolder],
     problem: &'a Problem,
 }
 
@@ -243,13 +244,13 @@ fn refused(error: ClientError, here: &Name, is_json: bool) -> Result<Failure, Fa
     if is_json {
         match &error {
             ClientError::JointRefused(refusal) => {
-                let JointRefusal { refused_by, resource, asked, free, largest, problem } = &**refusal;
+                let JointRefusal { refused_by, resource, asked, free, largest, holders, problem } = &**refusal;
                 let (resource, asked, free, largest) = (resource.as_ref(), *asked, *free, *largest);
-                output::print_json(&Refusal { refused_by, resource, asked, free, largest, problem })?;
+                output::print_json(&Refusal { refused_by, resource, asked, free, largest, holders, problem })?;
             }
             ClientError::Refused(problem) => {
-                let (resource, asked, free, largest) = (None, None, None, None);
-                output::print_json(&Refusal { refused_by: here, resource, asked, free, largest, problem })?;
+                let (resource, asked, free, largest, holders) = Default::default();
+                output::print_json(&Refusal { refused_by: here, resource, asked, free, largest, holders, problem })?;
             }
             _ => {}
         }

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::wire::{LONGEST, MOST_PARTS, MessageId, Part};
 
-/// Largest number of senders whose messages are incomplete; the one that was silent longest is forgotten.
-const MOST_SENDERS: usize = 64;
 /// Interval at which the thread checks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -30,8 +28,16 @@ pub struct Answerer {
 }
 
 impl Answerer {
+    /// Largest number of senders whose messages are kept; the one that was silent longest is forgotten.
+    pub const MOST_SENDERS: usize = 64;
+
+    /// Number of senders whose messages are kept.
+    pub fn senders(&self) -> usize {
+        self.senders.len()
+    }
+
     /// Takes a datagram; returns the acknowledgment if it completes a message.
-    fn take(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Option<[u8; 12]> {
+    pub fn take(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Option<[u8; 12]> {
         let part = Part::read(datagram)?;
         self.make_room(from);
         let begin =
@@ -50,7 +56,7 @@ impl Answerer {
     }
 
     fn make_room(&mut self, from: SocketAddr) {
-        if self.senders.len() < MOST_SENDERS || self.senders.contains_key(&from) {
+        if self.senders.len() < Self::MOST_SENDERS || self.senders.contains_key(&from) {
             return;
         }
         let silent = self.senders.iter().min_by_key(|(_, message)| message.last).map(|(sender, _)| *sender);
@@ -121,7 +127,7 @@ mod tests {
         for sender in 0..200u16 {
             let later = now + Duration::from_millis(sender.into());
             assert!(answerer.take(from(sender + 1), &message[0], later).is_none());
-            assert!(answerer.senders.len() <= MOST_SENDERS);
+            assert!(answerer.senders() <= Answerer::MOST_SENDERS);
         }
         assert!(answerer.senders.contains_key(&from(200)) && !answerer.senders.contains_key(&from(1)));
     }

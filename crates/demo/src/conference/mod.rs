@@ -7,6 +7,7 @@
 //! Source: 000 §5.3 to 5.5, Figures 37 to 43. Departures: JPEG of 1280x720 instead of H.261 of 352x288, which costs a
 //! processor of today too little to be disturbed; and a time that is shortened by a factor, which is printed.
 
+mod figures;
 mod measure;
 mod plot;
 mod priority;
@@ -20,6 +21,7 @@ use anyhow::{Context, Result};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 
+pub use figures::Figure;
 pub use measure::{ConferenceRow, Outcome, Recovery, Series};
 pub use scenes::Adaptation;
 pub use timeline::{Disturbance, Place, Step, Strain, Timeline};
@@ -129,16 +131,19 @@ impl ConferenceReport {
     /// Adds a run, and writes the report so far.
     fn add(&mut self, scene: Scene, series: Series, options: &Options) -> Result<()> {
         self.rows.push(series.row(&scene, &self.timeline));
-        if let Some(out) = &options.out {
-            std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
-            write_whole(&out.join("conference.json"), self.summary_json()?.as_bytes())?;
-            self.write_run(out, &scene, &series)?;
-        }
+        self.series.push(series);
         if let Some(path) = &options.json {
             write_whole(path, self.summary_json()?.as_bytes())?;
         }
-        self.series.push(series);
-        Ok(())
+        let (Some(out), Some(series)) = (&options.out, self.series.last()) else { return Ok(()) };
+        std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+        write_whole(&out.join("conference.json"), self.summary_json()?.as_bytes())?;
+        self.write_run(out, &scene, series)
+    }
+
+    /// The figures that the runs so far can show.
+    pub fn figures(&self) -> Vec<Figure> {
+        figures::figures(&self.rows, &self.series, &self.timeline)
     }
 
     /// The report as text.
@@ -173,13 +178,14 @@ impl ConferenceReport {
             true => format!("incomplete: {played} of {planned} runs\n"),
             false => String::new(),
         };
-        format!("Conference: {}\n{}\n{table}\n{missing}", self.circumstances, self.timeline)
+        let figures: String = self.figures().iter().map(|figure| format!("{figure}\n")).collect();
+        format!("Conference: {}\n{}\n{table}\n{missing}{figures}", self.circumstances, self.timeline)
     }
 
     /// The rows as JSON.
     pub fn summary_json(&self) -> Result<String> {
         let rows = serde_json::json!({
-            "rows": self.rows, "shortened": self.timeline.factor(), "seconds": self.timeline.seconds(),
+            "rows": self.rows, "figures": self.figures(), "shortened": self.timeline.factor(), "seconds": self.timeline.seconds(),
             "circumstances": self.circumstances, "is_complete": self.rows.len() == self.planned,
         });
         Ok(serde_json::to_string_pretty(&rows)? + "\n")

@@ -8,7 +8,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::measure::Series;
-use super::scenes::Scene;
+use super::scenes::{Published, Scene};
 use super::{Disturbance, RATE, Timeline};
 use crate::report::plots::{GRID, INK, OTHER, OURS, PAPER, TARGET, register_letters};
 
@@ -60,11 +60,28 @@ impl Plot<'_> {
         let top = shown.iter().chain(&series.generated).map(|(_, rate)| *rate).fold(f64::from(RATE), f64::max);
         let Scene { name, adaptation, .. } = self.scene;
         let title = format!(
-            "Scenario {name} ({adaptation}): frames per second, generated at the server (grey), shown at the client (blue)"
+            "Scenario {name} ({adaptation}): frames/s generated at the server (grey), shown at the client (blue), of the paper \
+             (frame)"
         );
         let mut chart = self.chart(panel, &title, "frames/s", top * 1.1)?;
         chart.draw_series(LineSeries::new(series.generated.iter().copied(), OTHER.stroke_width(1)))?;
-        chart.draw_series(LineSeries::new(shown, OURS.stroke_width(2))).map(drop)
+        chart.draw_series(LineSeries::new(shown, OURS.stroke_width(2)))?;
+        self.published(&mut chart, top * 1.1)
+    }
+
+    /// Frames the rates of the paper's text, in the times of this run.
+    fn published<DB: DrawingBackend>(&self, chart: &mut Chart<'_, DB>, top: f64) -> Result<(), Failure<DB>> {
+        let (published, factor) = (self.scene.published(), self.timeline.factor());
+        let frame = |one: &Published| {
+            let [begin, end] = [one.begin, one.end].map(|at| at / factor);
+            Rectangle::new([(begin, one.least.min(top)), (end, one.most.min(top))], INK.stroke_width(1))
+        };
+        chart.draw_series(published.iter().map(frame))?;
+        let font = |size: u32| ("sans-serif", size).into_font().color(&INK);
+        let name = |one: &Published| {
+            Text::new(format!(" the paper: {one}"), (one.begin / factor, one.most.min(top)), font(11))
+        };
+        chart.draw_series(published.iter().map(name)).map(drop)
     }
 
     fn jitter<DB: DrawingBackend>(&self, panel: &Area<DB>) -> Result<(), Failure<DB>> {
@@ -116,6 +133,7 @@ mod tests {
         for series in [Series::default(), full] {
             let text = Plot { scene: &scene, series: &series, timeline: &timeline }.svg().unwrap();
             let named = ["frames/s", "jitter [ms]", "server disturbed", "client disturbed", "time [s]", "Scenario b"];
+            assert!(text.contains("the paper: 20"), "{text}");
             assert!(named.iter().all(|name| text.contains(name)), "{text}");
         }
     }

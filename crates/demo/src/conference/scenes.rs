@@ -68,17 +68,60 @@ pub(super) struct Scene {
     pub strain: Strain,
 }
 
-const SCENES: [Scene; 9] = [
+const SCENES: [Scene; 11] = [
     Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning },
     Scene { name: "b", adaptation: Adaptation::Application, strain: Strain::Spinning },
     Scene { name: "c", adaptation: Adaptation::Cpu, strain: Strain::Spinning },
     Scene { name: "d", adaptation: Adaptation::Integrated, strain: Strain::Spinning },
     Scene { name: "d", adaptation: Adaptation::Priority, strain: Strain::Spinning },
+    Scene { name: "e", adaptation: Adaptation::Application, strain: Strain::NarrowLink },
     Scene { name: "e", adaptation: Adaptation::Cpu, strain: Strain::NarrowLink },
     Scene { name: "e", adaptation: Adaptation::Integrated, strain: Strain::NarrowLink },
+    Scene { name: "f", adaptation: Adaptation::Application, strain: Strain::CostlyPictures },
     Scene { name: "f", adaptation: Adaptation::Cpu, strain: Strain::CostlyPictures },
     Scene { name: "f", adaptation: Adaptation::Integrated, strain: Strain::CostlyPictures },
 ];
+
+/// Frame rates at the client for which the paper's text gives numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Published {
+    /// In seconds of the paper's run.
+    pub begin: f64,
+    pub end: f64,
+    /// In pictures per second.
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Published {
+    const fn new(begin: f64, end: f64, least: f64, most: f64) -> Published {
+        Published { begin, end, least, most }
+    }
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Published { least, most, .. } = *self;
+        if least < most { write!(f, "{least:.0} to {most:.0}") } else { write!(f, "{most:.0}") }
+    }
+}
+
+/// Figure 37, left, and the text about Figure 38.
+const NOTHING_ADAPTS: &[Published] =
+    &[Published::new(146.0, 250.0, 4.0, 13.0), Published::new(330.0, 400.0, 0.0, 86.0)];
+/// Figure 37, right: the text gives no number for the client's disturbance.
+const LEVEL_ADAPTS: &[Published] = &[Published::new(146.0, 250.0, 20.0, 20.0)];
+/// Figure 40: «it takes about 10s to stabilize».
+const CPU_ADAPTS: &[Published] = &[Published::new(156.0, 250.0, 20.0, 20.0), Published::new(340.0, 400.0, 20.0, 20.0)];
+/// Figure 42, left: the paper limits the link all the time.
+const NARROW_CPU: &[Published] = &[Published::new(146.0, 400.0, 15.0, 15.0)];
+/// Figures 41 and 43, right: «at all times».
+const KEPT: &[Published] = &[Published::new(0.0, 420.0, 20.0, 20.0)];
+
+/// What strains the hosts in the scenario of this letter.
+pub(super) fn strain(name: &str) -> Option<Strain> {
+    SCENES.iter().find(|scene| scene.name == name).map(|scene| scene.strain)
+}
 
 impl Scene {
     /// The scenarios whose letter `--only` contains; all if it contains none.
@@ -129,6 +172,18 @@ impl Scene {
         let ladder = self.levels().ladder.into_iter().filter(|_| has_levels);
         let ladder = ladder.flat_map(|one| ["--ladder".to_owned(), in_numbers(one)]);
         Some(fixed.into_iter().map(str::to_owned).chain(ladder).collect())
+    }
+
+    /// What the paper's text says about this run; empty if it gives no number.
+    pub(super) fn published(&self) -> &'static [Published] {
+        match (self.name, self.adaptation) {
+            ("a", Adaptation::None) => NOTHING_ADAPTS,
+            ("b", Adaptation::Application) => LEVEL_ADAPTS,
+            ("c", Adaptation::Cpu) => CPU_ADAPTS,
+            ("e", Adaptation::Cpu) => NARROW_CPU,
+            ("d" | "f", Adaptation::Integrated) => KEPT,
+            _ => &[],
+        }
     }
 
     /// Whether CPU time is reserved.

@@ -26,6 +26,17 @@ pub enum Strain {
     CostlyPictures,
 }
 
+impl Strain {
+    /// In a report.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Strain::Spinning => "spinning programs",
+            Strain::NarrowLink => "a narrow link",
+            Strain::CostlyPictures => "costly pictures",
+        }
+    }
+}
+
 /// Where it is hard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -450,6 +450,17 @@ pub struct JointHolding {
     pub left_ns: Nanos,
 }
 
+/// What the contracts of one host hold of a resource that is short.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct JointHolder {
+    /// The host that initiated the contracts. Their numbers are not told: a number is the right to a contract's parts.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub initiator: Name,
+    /// Their sum on the host that refused, as in [`JointResource`].
+    pub amount: f64,
+}
+
 /// Why a joint contract was refused. Nothing is held afterwards. Amounts as in [`JointResource`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -468,6 +479,10 @@ pub struct JointRefusal {
     /// The largest amount that would have been granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest: Option<f64>,
+    /// The initiators of the contracts that hold the resource, largest amount first, at most 8. Empty: the host is older, or
+    /// only programs of that host hold it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<JointHolder>,
     pub problem: Problem,
 }
 

@@ -1,10 +1,10 @@
 //! Why a host refused its part of a contract.
 
-use qfabric_broker::{HoldBound, HoldError, HoldRefusal};
+use qfabric_broker::{HoldBound, HoldError, HoldHolder, HoldRefusal};
 use qfabric_types::Nanos;
 use qfabric_types::Resource;
 use qfabric_types::api::Problem;
-use qfabric_types::api::contracts::JointRefusal;
+use qfabric_types::api::contracts::{JointHolder, JointRefusal};
 use qfabric_types::channel::Name;
 
 use super::{OverCap, Timing, VERSION};
@@ -101,6 +101,10 @@ impl Reason {
     }
 }
 
+fn shown(holder: &HoldHolder) -> JointHolder {
+    JointHolder { initiator: holder.initiator.clone(), amount: holder.amount.value() }
+}
+
 fn short_of(bound: HoldBound) -> &'static str {
     match bound {
         HoldBound::Free => "ask for less, lower the minimum, or end another contract (`qfabric contract ls`)",
@@ -130,13 +134,15 @@ impl Refused {
     /// The answer for users and tools.
     pub fn answer(&self) -> JointRefusal {
         let (refused_by, problem) = (self.host.clone(), self.problem());
-        let without = JointRefusal { refused_by, resource: None, asked: None, free: None, largest: None, problem };
+        let (resource, asked, free, largest, holders) = Default::default();
+        let without = JointRefusal { refused_by, resource, asked, free, largest, holders, problem };
         match &self.reason {
             Reason::Short(shortage) => JointRefusal {
                 resource: Some(shortage.resource.clone()),
                 asked: Some(shortage.asked.value()),
                 free: Some(shortage.free.value()),
                 largest: Some(shortage.largest.value()),
+                holders: shortage.holders.iter().map(shown).collect(),
                 ..without
             },
             Reason::OverCap(OverCap::Amount { resource, asked, left, .. }) => JointRefusal {

@@ -1,6 +1,6 @@
 //! Reads and writes the fields of a tail.
 
-use qfabric_broker::{HoldBound, HoldRefusal};
+use qfabric_broker::{HoldBound, HoldHolder, HoldRefusal};
 use qfabric_types::channel::Name;
 use qfabric_types::{BitRate, Bytes, Direction, LinkEnd, Nanos, Resource, Resources, Share};
 
@@ -52,6 +52,7 @@ impl Writer {
                 [asked, minimum, free, largest].into_iter().for_each(|amount| self.long(amount.units()));
                 self.byte(shortage.is_transient.into());
                 self.bound(shortage.bound);
+                self.holders(&shortage.holders);
             }
             Reason::NotBrokered(resource) => {
                 self.byte(1);
@@ -104,6 +105,16 @@ impl Writer {
         self.byte(kind);
         self.word(number);
         self.long(amount);
+    }
+
+    /// At most [`HoldRefusal::MOST_HOLDERS`]; an older host ignores them.
+    fn holders(&mut self, holders: &[HoldHolder]) {
+        let most = &holders[..holders.len().min(HoldRefusal::MOST_HOLDERS)];
+        self.byte(most.len() as u8);
+        for holder in most {
+            self.text(holder.initiator.as_str());
+            self.long(holder.amount.units());
+        }
     }
 
     fn scope(&mut self, scope: CapScope) {
@@ -207,8 +218,24 @@ impl<'a> Reader<'a> {
         let resource = self.resource()?;
         let mut amount = || self.long().map(|units| resource.amount(units));
         let (asked, minimum, free, largest) = (amount()?, amount()?, amount()?, amount()?);
-        let (is_transient, bound) = (self.flag()?, self.bound()?);
-        Some(HoldRefusal { asked, minimum, free, largest, bound, is_transient, resource })
+        let (is_transient, bound, holders) = (self.flag()?, self.bound()?, self.holders(&resource)?);
+        Some(HoldRefusal { asked, minimum, free, largest, bound, is_transient, holders, resource })
+    }
+
+    /// The last field of a shortage, which an older host does not write; absent: none is named.
+    fn holders(&mut self, resource: &Resource) -> Option<Vec<HoldHolder>> {
+        if self.0.is_empty() {
+            return Some(Vec::new());
+        }
+        let count = usize::from(self.byte()?);
+        if count > HoldRefusal::MOST_HOLDERS {
+            return None;
+        }
+        let mut holders = Vec::with_capacity(count);
+        for _ in 0..count {
+            holders.push(HoldHolder { initiator: self.name()??, amount: resource.amount(self.long()?) });
+        }
+        Some(holders)
     }
 
     fn bound(&mut self) -> Option<HoldBound> {

@@ -1,11 +1,13 @@
 use proptest::prelude::*;
-use qfabric_broker::{HoldBound, HoldRefusal};
+use qfabric_broker::{HoldBound, HoldHolder, HoldRefusal};
 use qfabric_types::{Resource, Resources};
 
 use super::super::{CapScope, NoConsent, OverCap, Participant, ParticipantOutput, Reason};
 use super::*;
 
 const OWNER: Owner = Owner { uid: 1000, gid: 100 };
+/// Bytes of the holders of a shortage.
+const HOLDERS: usize = 1 + HoldRefusal::MOST_HOLDERS * (1 + Name::MAX + 8);
 
 fn vector(links: usize) -> Resources {
     let mut vector = Resources::default();
@@ -28,6 +30,10 @@ fn reasons() -> Vec<Reason> {
         largest: amount(2),
         bound: HoldBound::User { uid: 65_534, cap: 9 },
         is_transient: true,
+        holders: vec![
+            HoldHolder { initiator: "n".repeat(Name::MAX).parse().unwrap(), amount: amount(7) };
+            HoldRefusal::MOST_HOLDERS
+        ],
         resource: resource.clone(),
     };
     let bounds =
@@ -86,12 +92,30 @@ fn an_encoded_message_decodes_to_itself() {
 fn a_message_that_is_cut_anywhere_is_refused() {
     for message in messages() {
         let bytes = message.encode(Instant::new(5));
-        // An older host sends an Accept without its last byte.
-        let optional = usize::from(matches!(message.body, Body::Accept { .. }));
-        for end in 0..bytes.len() - optional {
-            assert!(ContractMessage::decode(&bytes[..end]).is_err(), "{message:?} at {end}");
+        // An older host sends an Accept without its last byte, and a shortage without the holders.
+        let optional = match &message.body {
+            Body::Accept { .. } => 1,
+            Body::Refuse(Reason::Short(_)) => HOLDERS,
+            _ => 0,
+        };
+        for end in 0..bytes.len() {
+            let is_whole = optional > 0 && end == bytes.len() - optional;
+            assert_eq!(ContractMessage::decode(&bytes[..end]).is_ok(), is_whole, "{message:?} at {end}");
         }
     }
+}
+
+#[test]
+fn a_shortage_of_an_older_host_names_no_holders_and_too_many_are_refused() {
+    let is_short = |message: &ContractMessage| matches!(message.body, Body::Refuse(Reason::Short(_)));
+    let message = messages().find(is_short).unwrap();
+    let mut bytes = message.encode(Instant::new(5));
+    let at = bytes.len() - HOLDERS;
+    let Body::Refuse(Reason::Short(read)) = ContractMessage::decode(&bytes[..at]).unwrap().body else { panic!() };
+    assert_eq!((read.asked.units(), read.holders.len()), (5, 0));
+    bytes[at] += 1;
+    bytes.extend_from_within(at + 1..at + 1 + 1 + Name::MAX + 8);
+    assert!(ContractMessage::decode(&bytes).is_err(), "one holder too many");
 }
 
 #[test]
