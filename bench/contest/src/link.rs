@@ -72,7 +72,7 @@ impl Link {
     /// # Errors
     /// It does not; the text gives the reason and the largest amount.
     pub fn admit(&self, streams: &[StreamSpec]) -> Result<(), String> {
-        net::admit(&streams.iter().collect::<Vec<_>>(), self.rate_bps, BEST_EFFORT)
+        net::admit(&streams.iter().collect::<Vec<_>>(), self.rate_bps, BEST_EFFORT).map_err(|refusal| refusal.message)
     }
 
     /// The largest C of a single stream with this period.

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{ClientError, JointRefusal, Problem};
 
-create_exception!(qfabric, Error, PyException, "A call to the daemon failed.");
+create_exception!(qfabric, Error, PyException, "A call to the daemon failed. Has code and next_step.");
 create_exception!(qfabric, NoDaemon, Error, "No daemon answers; the text names the sockets tried.");
 create_exception!(qfabric, SinkEnded, Error, "The sink has ended: its channel was closed, or the access list changed.");
 create_exception!(
@@ -16,17 +16,29 @@ create_exception!(
      of a joint contract also refused_by, resource, largest, holders."
 );
 
-/// The exception for an error; an invalid argument becomes a `ValueError`.
+/// The exception for an error; an invalid argument becomes a `ValueError`. Each has the attributes `code` and
+/// `next_step`.
 pub(crate) fn python(error: ClientError) -> PyErr {
-    let text = error.to_string();
-    match error {
+    let (problem, text) = (error.problem(), error.to_string());
+    let exception = match error {
         ClientError::NoDaemon { .. } => NoDaemon::new_err(text),
         ClientError::SinkEnded { .. } => SinkEnded::new_err(text),
         ClientError::Contract(_) | ClientError::Value(_) => PyValueError::new_err(text),
-        ClientError::Refused(problem) => refused(text, &problem),
-        ClientError::JointRefused(refusal) => joint_refused(text, &refusal),
+        ClientError::Refused(problem) => return refused(text, &problem),
+        ClientError::JointRefused(refusal) => return joint_refused(text, &refusal),
         _ => Error::new_err(text),
-    }
+    };
+    explained(exception, &problem)
+}
+
+/// The exception with the attributes `code` and `next_step`.
+pub(crate) fn explained(exception: PyErr, problem: &Problem) -> PyErr {
+    Python::attach(|py| {
+        let value = exception.value(py);
+        let attributes =
+            value.setattr("code", &problem.code).and_then(|()| value.setattr("next_step", &problem.next_step));
+        attributes.err().unwrap_or(exception)
+    })
 }
 
 pub(crate) fn refused(text: String, problem: &Problem) -> PyErr {

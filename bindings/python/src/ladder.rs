@@ -5,6 +5,7 @@ use qfabric_client::ladder::{Dimension, Move, Reason, Terms};
 use qfabric_client::{Instant, Ladder, Nanos};
 
 use crate::ecalls::value_error;
+use crate::errors::explained;
 
 /// The rungs before and after a step, the kind of reason, and its text.
 type Step = (usize, usize, &'static str, String);
@@ -64,7 +65,8 @@ impl NativeLadder {
             most_wait: or("most_wait_ms", most_wait_ms, usual.most_wait)?,
         };
         let dimensions = dimensions.into_iter().map(|(name, levels)| Dimension { name, levels }).collect();
-        Ladder::new(dimensions, terms).map(NativeLadder).map_err(value_error)
+        let made = Ladder::new(dimensions, terms).map(NativeLadder);
+        made.map_err(|error| explained(value_error(&error), &error.problem()))
     }
 
     fn on_rate(&mut self, achieved: f64, now: f64) -> PyResult<Option<Step>> {

@@ -24,15 +24,17 @@ const CLOSED: &str = "the connection is closed";
 
 /// The exception for an error; an invalid argument becomes a `ValueError`.
 fn raised(error: Error) -> PyErr {
-    match error {
-        Error::Daemon(error) => python(*error),
-        Error::Refused(_) | Error::Stranger { .. } => errors::refused(error.to_string(), &error.problem()),
+    let problem = error.problem();
+    let exception = match error {
+        Error::Daemon(error) => return python(*error),
+        Error::Refused(_) | Error::Stranger { .. } => return errors::refused(error.to_string(), &problem),
         Error::Option { .. } | Error::Message(_) | Error::Address { .. } | Error::Realm(_) | Error::Profile(_) => {
-            value_error(error.problem())
+            value_error(&problem)
         }
         Error::TimeOut { .. } => pyo3::exceptions::PyTimeoutError::new_err(error.to_string()),
-        error => errors::Error::new_err(error.problem().to_string()),
-    }
+        _ => errors::Error::new_err(problem.to_string()),
+    };
+    errors::explained(exception, &problem)
 }
 
 /// Identity, mode and sizes of one end.

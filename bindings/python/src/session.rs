@@ -84,7 +84,7 @@ fn periodic(name: &str, period_ms: f64, server_period_ms: Option<f64>, kind: Rec
 /// Starts a session without a daemon, with the daemon's admission, or with a loan that was granted before.
 fn start(contract: Contract, alone: bool, claim: Option<Claim>, socket: Option<String>) -> PyResult<Session> {
     match (alone, claim) {
-        (true, _) => Session::alone(contract).map_err(value_error),
+        (true, _) => Session::alone(contract).map_err(|error| python(error.into())),
         (false, None) => Session::start(&connect(socket)?, contract).map_err(python),
         (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
     }

@@ -150,8 +150,16 @@ def test_invalid_foresight_is_refused(session):
 def test_without_a_daemon_the_sockets_and_commands_are_named():
     with pytest.raises(qfabric.NoDaemon, match="/nowhere/qfabric.sock.*`qfabric daemon`"):
         qfabric.Session(period_ms=40, socket="/nowhere/qfabric.sock")
-    with pytest.raises(qfabric.Error):
+    with pytest.raises(qfabric.Error) as missing:
         qfabric.status(socket="/nowhere/qfabric.sock")
+    assert missing.value.code == "no_daemon" and "`qfabric daemon`" in missing.value.next_step
+    assert missing.value.next_step in str(missing.value)
+
+
+def test_an_invalid_argument_has_a_code_and_a_next_step():
+    with pytest.raises(ValueError, match="65 characters") as refused:
+        qfabric.Session(period_ms=40, alone=True, name="x" * 65)
+    assert refused.value.code == "invalid_contract" and refused.value.next_step in str(refused.value)
 
 
 def test_a_probe_measures_iterations_without_a_daemon():

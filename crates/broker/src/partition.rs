@@ -76,7 +76,7 @@ pub struct PartitionRefusal {
     /// Number of online CPUs on which the application may run.
     pub cpus: usize,
     /// The failed test on the CPU with the largest free share, if that share itself is sufficient.
-    pub why: Option<String>,
+    pub why: Option<Box<Problem>>,
     /// The applications with promises on that CPU, largest first; at most [`crate::Refusal::MOST_HOLDERS`].
     pub holders: Vec<Holder>,
 }
@@ -115,7 +115,7 @@ impl Partition {
     pub fn admit(
         &mut self,
         promise: Promise,
-        test: impl Fn(&[Promise], Share) -> Result<(), String>,
+        test: impl Fn(&[Promise], Share) -> Result<(), Problem>,
     ) -> Result<u32, PartitionRefusal> {
         let (mut order, home) = (self.by_room(&promise), self.place_of(promise.app));
         order.sort_by_key(|&at| Some(at) != home);
@@ -175,14 +175,14 @@ impl Partition {
         &self,
         at: usize,
         promise: &Promise,
-        test: impl Fn(&[Promise], Share) -> Result<(), String>,
-    ) -> Result<(), String> {
+        test: impl Fn(&[Promise], Share) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
         let mut all: Vec<Promise> = self.cpus[at].promises.iter().filter(|p| p.app != promise.app).cloned().collect();
         all.push(promise.clone());
         test(&all, self.capacity)
     }
 
-    fn refusal(&self, promise: &Promise, test: impl Fn(&[Promise], Share) -> Result<(), String>) -> PartitionRefusal {
+    fn refusal(&self, promise: &Promise, test: impl Fn(&[Promise], Share) -> Result<(), Problem>) -> PartitionRefusal {
         let (asked, capacity) = (promise.share(), self.capacity);
         let order = self.by_room(promise);
         let cpus = order.len();
@@ -191,7 +191,7 @@ impl Partition {
         };
         let others = || self.cpus[at].promises.iter().filter(|p| p.app != promise.app);
         let free = capacity.saturating_sub(others().map(Promise::share).sum());
-        let why = if asked <= free { self.try_on(at, promise, test).err() } else { None };
+        let why = if asked <= free { self.try_on(at, promise, test).err().map(Box::new) } else { None };
         let mut holders: Vec<Holder> =
             others().map(|p| Holder { id: p.app, name: p.name.clone(), share: p.share() }).collect();
         holders.sort_by_key(|holder| std::cmp::Reverse(holder.share));
@@ -203,9 +203,9 @@ impl Partition {
 impl PartitionRefusal {
     fn next_step(&self) -> String {
         match &self.why {
-            Some(_) => "choose a period that divides or is a multiple of the others', ask for a shorter service, \
-                        or stop one of the holders (`qfabric status` lists them)"
-                .to_owned(),
+            Some(why) => {
+                format!("{}, or stop one of the holders (`qfabric status` lists them)", why.next_step)
+            }
             None => format!(
                 "ask for at most {} (a shorter service, a longer period, or a wider window), or stop one of the \
                  holders (`qfabric status` lists them)",
@@ -220,7 +220,7 @@ impl fmt::Display for PartitionRefusal {
         let PartitionRefusal { asked, free, capacity, cpus, .. } = self;
         write!(f, "asked for U = {asked} on one CPU; of {capacity} on each of {cpus}, at most {free} is free")?;
         if let Some(why) = &self.why {
-            write!(f, ", but the schedulability test fails beside the promises on that CPU: {why}")?;
+            write!(f, ", but the schedulability test fails beside the promises on that CPU: {}", why.message)?;
         }
         write_share_holders(f, &self.holders)
     }
@@ -259,9 +259,9 @@ mod tests {
     }
 
     /// Accepts if U ≤ capacity.
-    fn by_sum(all: &[Promise], capacity: Share) -> Result<(), String> {
+    fn by_sum(all: &[Promise], capacity: Share) -> Result<(), Problem> {
         let sum: Share = all.iter().map(Promise::share).sum();
-        if sum <= capacity { Ok(()) } else { Err(format!("{sum}")) }
+        if sum <= capacity { Ok(()) } else { Err(Problem::new("not_schedulable", sum.to_string(), "ask for less")) }
     }
 
     fn partition() -> Partition {
@@ -333,10 +333,15 @@ mod tests {
     #[test]
     fn a_failed_test_is_named_in_the_refusal() {
         let mut partition = Partition::new(&[0], Share::from_ppm(950_000));
-        let apart = |all: &[Promise], _| if all.len() > 1 { Err("T = 7 ms beside 40 ms".into()) } else { Ok(()) };
+        let apart = |all: &[Promise], _| match all.len() {
+            0 | 1 => Ok(()),
+            _ => Err(Problem::new("not_schedulable", "T = 7 ms beside 40 ms", "use T = 10 ms")),
+        };
         partition.admit(promise(1, 10, 40, "0/1"), apart).unwrap();
         let refusal = partition.admit(promise(2, 1, 7, "1/2"), apart).unwrap_err();
         assert!(refusal.to_string().contains("beside the promises on that CPU: T = 7 ms beside 40 ms"), "{refusal}");
+        let Problem { message, next_step, .. } = Problem::from(refusal);
+        assert!(next_step.starts_with("use T = 10 ms, or stop one") && !message.contains("use T"), "{next_step}");
     }
 
     #[test]

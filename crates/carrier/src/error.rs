@@ -62,10 +62,8 @@ impl Error {
             Error::Realm(error) => return error.problem(),
             Error::Refused(problem) => return (**problem).clone(),
             Error::Message(refusal) => return refusal.problem(),
-            Error::Daemon(error) => match &**error {
-                qfabric_client::ClientError::Refused(problem) => return problem.clone(),
-                _ => ("daemon", "check the daemon with `qfabric status`"),
-            },
+            Error::Daemon(error) => return error.problem(),
+            Error::Profile(error) => return Problem { code: "no_profile".to_owned(), ..error.problem() },
             Error::Address { .. } => ("bad_address", "write HOST:PORT, such as 192.0.2.7:7800 or [fd00::7]:7800"),
             Error::Option { .. } => ("bad_option", "choose a value in this range"),
             Error::Io { .. } => ("io", "check the address and this host's network"),
@@ -74,7 +72,6 @@ impl Error {
             }
             Error::Handshake { .. } => ("handshake", "compare the certificates of both hosts"),
             Error::Stranger { .. } => ("stranger", "check the address, and `hosts` in access.toml"),
-            Error::Profile(_) => ("no_profile", "make a profile with `qfabric net profile HOST`"),
             Error::TimeOut { .. } => ("time_out", "try again, or allow more time"),
             Error::Ended(_) => ("ended", "open another connection"),
             Error::Forked { .. } => ("forked", "open another one in this process"),

@@ -6,7 +6,7 @@ use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_types::MechanismName;
 
-use crate::exit::Failure;
+use crate::exit::{Advice, Failure};
 
 /// A connection to a daemon. An embedded daemon restores all threads and settings when it is dropped.
 pub(crate) struct Service {
@@ -36,14 +36,13 @@ impl Service {
     }
 
     fn embed(mechanism: MechanismName) -> Result<Service, Failure> {
-        let mut config = Config::load(None).map_err(Failure::usage)?;
+        let mut config = Config::load(None).map_err(|error| Failure::usage(Advice(&error.problem())))?;
         if mechanism != MechanismName::Auto {
             config.mechanism.name = mechanism;
         }
         let embedded = Embedded::start(config).map_err(|error| {
-            Failure::unavailable(format!(
-                "{error}\nno daemon answers either; run qfabric doctor to see what is missing"
-            ))
+            let none = "no daemon answers, and this process cannot do without one (see qfabric doctor)";
+            Failure::unavailable(Advice(&error.problem())).context(none)
         })?;
         let client = Client::connect_to(embedded.socket()).map_err(failure)?;
         Ok(Service { client, embedded: Some(embedded) })
@@ -89,25 +88,21 @@ fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
     socket.map_or_else(Client::connect, Client::connect_to)
 }
 
+/// Codes of refusals of which this host, or its daemon, is the reason, and not the request: exit code 4.
+const UNAVAILABLE: [&str; 4] = ["mechanism", "unavailable", "channels_off", "no_contracts"];
+
 /// Gives an error of the client library its exit code and next step.
 pub(crate) fn failure(error: ClientError) -> Failure {
+    let problem = error.problem();
+    let advice = Advice(&problem);
     match error {
-        ClientError::NoDaemon { .. } => Failure::unavailable(error),
-        ClientError::Refused(problem) if problem.code == "mechanism" => {
-            Failure::unavailable(format!("{}; run qfabric doctor to see why", problem.message))
-        }
-        ClientError::Refused(problem) if problem.code == "unavailable" || problem.code == "channels_off" => {
-            Failure::unavailable(problem)
-        }
-        ClientError::Refused(problem) if problem.code == "no_contracts" => {
-            Failure::unavailable(format!("{}\ntry: {}", problem.message, problem.next_step))
-        }
-        ClientError::Refused(problem) => Failure::problem(&problem),
-        ClientError::JointRefused(refusal) => Failure::problem(&refusal.problem),
-        ClientError::Contract(error) => Failure::usage(error),
-        ClientError::Value(why) => Failure::usage(why),
-        ClientError::NotSubmitted { why, .. } => Failure::refused(why),
-        ClientError::SinkEnded { .. } => Failure::refused(error),
-        other => Failure::fault(other),
+        ClientError::NoDaemon { .. } => Failure::unavailable(advice),
+        ClientError::Refused(_) if UNAVAILABLE.contains(&problem.code.as_str()) => Failure::unavailable(advice),
+        ClientError::Contract(_) | ClientError::Value(_) => Failure::usage(advice),
+        ClientError::Refused(_)
+        | ClientError::JointRefused(_)
+        | ClientError::NotSubmitted { .. }
+        | ClientError::SinkEnded { .. } => Failure::refused(advice),
+        _ => Failure::fault(advice),
     }
 }

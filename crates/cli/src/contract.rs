@@ -10,7 +10,7 @@ use qfabric_types::{
     Reclaiming, Share, Utility, Window,
 };
 
-use crate::exit::Failure;
+use crate::exit::{Advice, Failure};
 
 /// Number of bytes that are read of a file with utility functions: more than the texts of four metrics need.
 const MOST_FILE: u64 = 65_536;
@@ -167,7 +167,7 @@ impl ContractArgs {
     /// # Errors
     /// A value is out of range, or two options contradict each other.
     pub(crate) fn contract(&self, program: &str) -> Result<Contract, Failure> {
-        self.options()?.contract(program).map_err(Failure::usage)
+        self.options()?.contract(program).map_err(|error| Failure::usage(Advice(&error.problem())))
     }
 
     fn options(&self) -> Result<ContractOptions, Failure> {

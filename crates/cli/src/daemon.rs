@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig, LogLevel};
 use qfabric_types::MechanismName;
 
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 
 /// Runs the daemon of this host in the foreground.
 ///
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
-    let config = args.configuration().map_err(Failure::usage)?;
+    let config = args.configuration().map_err(|error| Failure::usage(Advice(&error.problem())))?;
     if args.check {
         return Ok(Done(0));
     }
@@ -69,8 +69,9 @@ fn levels() -> impl TypedValueParser<Value = LogLevel> {
 
 /// A mechanism that this kernel does not offer is no fault of the program: exit code 4 instead of 1.
 fn failure(error: DaemonError) -> Failure {
+    let problem = error.problem();
     match error {
-        DaemonError::Mechanism(_) => Failure::unavailable(error),
-        other => Failure::fault(other),
+        DaemonError::Mechanism(_) => Failure::unavailable(Advice(&problem)),
+        _ => Failure::fault(Advice(&problem)),
     }
 }

@@ -10,7 +10,7 @@
 //! | 126, 127 | the program cannot be executed, cannot be found (the exit codes of a shell) |
 //! | other | `run`, `probe` and `lab`: the exit code of the program; 128 + n if signal n ended the program |
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
 use qfabric_types::api::Problem;
@@ -58,13 +58,9 @@ impl Failure {
         Failure { code, message: message.to_string() }
     }
 
-    /// A refusal by the daemon: its message, then its next step.
+    /// Exit code 3: a refusal with its next step.
     pub(crate) fn problem(problem: &Problem) -> Self {
-        let mut message = problem.message.clone();
-        if !problem.next_step.is_empty() {
-            message += &format!("\ntry: {}", problem.next_step);
-        }
-        Failure::refused(message)
+        Failure::refused(Advice(problem))
     }
 
     /// Prints the message to stderr and returns the exit code.
@@ -77,6 +73,21 @@ impl Failure {
     pub(crate) fn context(mut self, place: impl Display) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
+    }
+}
+
+/// A problem as a terminal shows it: the message, then the next step on a line of its own. No command lays out a problem
+/// itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advice<'a>(pub &'a Problem);
+
+impl Display for Advice<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Problem { message, next_step, .. } = self.0;
+        match (message.as_str(), next_step.as_str()) {
+            ("", _) | (_, "") => write!(f, "{}", self.0),
+            (message, next_step) => write!(f, "{message}\ntry: {next_step}"),
+        }
     }
 }
 
@@ -101,5 +112,8 @@ mod tests {
         let failure = Failure::problem(&problem);
         assert_eq!(failure.code, 3);
         assert_eq!(failure.message, format!("{}\ntry: ask for less", problem.message));
+        assert_eq!(Failure::usage(Advice(&problem)), Failure { code: 2, ..failure });
+        let bare = Problem { code: "gone".into(), ..Problem::default() };
+        assert_eq!(Failure::problem(&bare).message, "refused: gone");
     }
 }

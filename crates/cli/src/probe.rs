@@ -12,7 +12,7 @@ use qfabric_types::{Contract, Nanos, Share};
 use serde_json::json;
 
 use crate::contract::Rhythm;
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::output;
 use crate::profiles::Place;
 use crate::program::{Running, Waiting};
@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.command).replace(',', "_"));
     let place = Place::of(&name)?;
     if let Some(period) = args.rhythm.period() {
-        Contract::new("probe", period).check().map_err(Failure::usage)?;
+        Contract::new("probe", period).check().map_err(|error| Failure::usage(Advice(&error.problem())))?;
     }
     let program = Waiting::start(&args.command)?;
     let mut observer = observe::open();

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use qfabric_client::{ClientError, Profiles, profiles_folder};
 use qfabric_demo::clips::write_whole;
-use qfabric_types::{Profile, ProfileName};
+use qfabric_types::{InvalidProfileName, Profile, ProfileName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::exit::Failure;
+use crate::exit::{Advice, Failure};
 use crate::output;
 
 /// Where a profile of a trial execution is stored.
@@ -26,7 +26,7 @@ impl Place {
         if name.contains('/') || name.ends_with(".json") {
             return Ok(Place::File(PathBuf::from(name)));
         }
-        let key = name.parse().map_err(Failure::usage)?;
+        let key = name.parse().map_err(|error: InvalidProfileName| Failure::usage(Advice(&error.problem())))?;
         Ok(Place::Key(Profiles::open().map_err(refused)?, key))
     }
 
@@ -47,7 +47,7 @@ impl Place {
 
 /// The errors of [`Profiles`] name the file or the key.
 fn refused(error: ClientError) -> Failure {
-    Failure::usage(error)
+    Failure::usage(Advice(&error.problem()))
 }
 
 /// Writes `profile` to `file`, and creates the folder if it is missing. A file is replaced as a whole: if the disk is

@@ -10,7 +10,7 @@ use qfabric_linux::journal::{self, JournalError, Restored, own, users};
 use qfabric_linux::power;
 use rustix::net::sockopt;
 
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::{doctor, output};
 
 /// Restores threads and host settings that a killed daemon left changed.
@@ -72,7 +72,8 @@ fn directories(given: Option<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     if let Some(directory) = given {
         return Ok(vec![directory]);
     }
-    let daemon = Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?;
+    let daemon = Config::load(None).and_then(|config| config.directory());
+    let daemon = daemon.map_err(|error| Failure::usage(Advice(&error.problem())))?;
     let mut directories = vec![doctor::directory()?, daemon];
     // A user without a runtime folder has no journals of killed runs.
     directories.extend(Config::default().directory());

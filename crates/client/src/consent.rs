@@ -21,6 +21,7 @@ use qfabric_types::api::contracts::{ConsentAnswer, ConsentInfo, ConsentPolicy, C
 
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::joint::named;
 
 impl Client {
     /// Answers for an application of this host from now on. With a process, the answers end with it; without, they end
@@ -41,9 +42,7 @@ impl Client {
 }
 
 fn path(application: &str) -> Result<String, ClientError> {
-    let name: Result<qfabric_types::channel::Name, _> = application.parse();
-    let name = name.map_err(|error| ClientError::Value(format!("the application {application:?}: {error}")))?;
-    Ok(format!("/v1/consents/{name}"))
+    Ok(format!("/v1/consents/{}", named("the application", application)?))
 }
 
 /// The calling process answers for an application until this value is dropped.

@@ -83,7 +83,7 @@ impl DelayRecorder {
         if self.is_min_rtt_new {
             profile.min_rtt = self.min_rtt;
         }
-        profile.renew(point).map_err(|error| ClientError::Value(format!("{}: {error}", self.file.display())))?;
+        profile.renew(point).map_err(|error| failed(&self.file, error))?;
         write(&self.file, &profile)?;
         self.new = 0;
         Ok(true)
@@ -91,7 +91,8 @@ impl DelayRecorder {
 }
 
 fn failed(file: &Path, error: impl std::fmt::Display) -> ClientError {
-    ClientError::Value(format!("the profile {}: {error}; make one with `qfabric net profile HOST`", file.display()))
+    let message = format!("the profile {}: {error}", file.display());
+    ClientError::invalid(message, "make one with `qfabric net profile HOST`")
 }
 
 fn read(file: &Path) -> Result<DelayProfile, ClientError> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use qfabric_types::InvalidContract;
 use qfabric_types::api::Problem;
@@ -10,30 +10,21 @@ use qfabric_types::api::contracts::JointRefusal;
 
 /// Error of a call. A failed call changed nothing, unless the variant's documentation says otherwise.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum ClientError {
     /// No daemon listens at any of the known sockets.
-    #[error(
-        "no daemon answers{}; start one with `qfabric daemon`, or run the program under `qfabric run`",
-        listed(.tried)
-    )]
     NoDaemon {
         /// The sockets tried, each with its error.
         tried: Vec<(PathBuf, io::Error)>,
     },
     /// The daemon refused the request. The problem names the values and the limits.
-    #[error("{0}")]
     Refused(Problem),
     /// A host refused its part of a joint contract. Nothing is held on any host.
-    #[error("{}", .0.problem)]
     JointRefused(Box<JointRefusal>),
     /// The contract is invalid. The client sent no request.
     #[error(transparent)]
     Contract(#[from] InvalidContract),
     /// The daemon and this library have different minor versions.
-    #[error(
-        "the daemon is version {daemon}, this library {client}; install the same minor version of both, and start \
-         the daemon again"
-    )]
     Version {
         /// Version of the daemon.
         daemon: String,
@@ -41,9 +32,6 @@ pub enum ClientError {
         client: &'static str,
     },
     /// The daemon did not answer within the client's timeout. The daemon may have carried out the request.
-    #[error(
-        "{call}: no answer within {seconds} s; check with `qfabric status` whether the daemon is stopped or overloaded"
-    )]
     Timeout {
         /// HTTP method and path of the call.
         call: String,
@@ -51,7 +39,6 @@ pub enum ClientError {
         seconds: f64,
     },
     /// The answer is not valid. The daemon may have carried out the request.
-    #[error("{call}: {why}; check that the program at this socket is a qfabric daemon")]
     Answer {
         /// HTTP method and path of the call.
         call: String,
@@ -59,7 +46,6 @@ pub enum ClientError {
         why: String,
     },
     /// The connection failed during the call. The daemon may have carried out the request.
-    #[error("{call}: {source}; the daemon may have stopped during the call, try again")]
     Broken {
         /// HTTP method and path of the call.
         call: String,
@@ -67,7 +53,6 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The daemon admitted the application, but its job ring cannot be used; the contract was ended again.
-    #[error("cannot use the job ring of application {id} at {}: {why}", path.display())]
     Ring {
         /// Number of the application.
         id: u64,
@@ -77,7 +62,6 @@ pub enum ClientError {
         why: String,
     },
     /// The connection for ECalls failed; everything requested through it has ended.
-    #[error("the connection for ECalls at {} failed: {why}", path.display())]
     Lease {
         /// Path of the socket.
         path: PathBuf,
@@ -85,7 +69,6 @@ pub enum ClientError {
         why: String,
     },
     /// The connection for channels failed; everything opened with it has ended.
-    #[error("the connection for channels at {} failed: {why}", path.display())]
     Channels {
         /// Path of the socket.
         path: PathBuf,
@@ -93,7 +76,6 @@ pub enum ClientError {
         why: String,
     },
     /// The connection for memory failed; everything allocated through it is free.
-    #[error("the connection for memory at {} failed: {why}; is the daemon running, and not older than this library?", path.display())]
     Mem {
         /// Path of the socket.
         path: PathBuf,
@@ -101,7 +83,6 @@ pub enum ClientError {
         why: String,
     },
     /// The channel did not accept an event; later events may be accepted.
-    #[error("{why}")]
     NotSubmitted {
         /// The cause and the next step.
         why: String,
@@ -109,7 +90,6 @@ pub enum ClientError {
         blocked_until: Option<qfabric_types::Instant>,
     },
     /// A sink has ended by itself: its channel was closed, or the access list changed. All its events have been taken.
-    #[error("the sink has ended: {why}; open the channel again, if it still exists: `qfabric channel ls`")]
     SinkEnded {
         /// The sink's number.
         sink: u32,
@@ -117,13 +97,11 @@ pub enum ClientError {
         why: String,
     },
     /// The daemon's queue of events from this process is full; the event was dropped.
-    #[error("an event of {service} was dropped: the daemon's queue is full; raise fewer events, or try again later")]
     Crowded {
         /// Name of the service.
         service: String,
     },
     /// Shared memory cannot be used; the subscription or module that it belonged to was ended.
-    #[error("{what}: {why}")]
     Memory {
         /// Name of the memory.
         what: &'static str,
@@ -131,14 +109,12 @@ pub enum ClientError {
         why: String,
     },
     /// The handle belongs to the parent of this forked process, and stays in use there. The child made no change.
-    #[error("{what} belongs to the parent of this forked process; make a new one here")]
     Forked {
         /// Name of the handle.
         what: &'static str,
     },
     /// An argument is invalid. The client sent no request.
-    #[error("{0}")]
-    Value(String),
+    Value(Problem),
 }
 
 impl ClientError {
@@ -149,6 +125,98 @@ impl ClientError {
             why: error.to_string(),
         }
     }
+
+    /// An argument is invalid.
+    pub(crate) fn invalid(message: impl Into<String>, next_step: impl Into<String>) -> ClientError {
+        ClientError::Value(Problem::new("invalid_argument", message, next_step))
+    }
+
+    /// The error with a stable code and its next step.
+    pub fn problem(&self) -> Problem {
+        match self {
+            ClientError::Refused(problem) | ClientError::Value(problem) => problem.clone(),
+            ClientError::JointRefused(refusal) => refusal.problem.clone(),
+            ClientError::Contract(error) => error.problem(),
+            other => Problem::new(other.code(), other.message(), other.next_step()),
+        }
+    }
+
+    /// The code of an error that is not a refusal; empty for a refusal, which has its own.
+    fn code(&self) -> &'static str {
+        match self {
+            ClientError::NoDaemon { .. } => "no_daemon",
+            ClientError::Version { .. } => "other_version",
+            ClientError::Timeout { .. } => "timeout",
+            ClientError::Answer { .. } => "bad_answer",
+            ClientError::Broken { .. } => "broken",
+            ClientError::Ring { .. } => "ring",
+            ClientError::Lease { .. } | ClientError::Channels { .. } | ClientError::Mem { .. } => "connection_lost",
+            ClientError::NotSubmitted { .. } => "not_submitted",
+            ClientError::SinkEnded { .. } => "sink_ended",
+            ClientError::Crowded { .. } => "crowded",
+            ClientError::Memory { .. } => "shared_memory",
+            ClientError::Forked { .. } => "forked",
+            ClientError::Refused(_)
+            | ClientError::JointRefused(_)
+            | ClientError::Contract(_)
+            | ClientError::Value(_) => "",
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            ClientError::NoDaemon { tried } => format!("no daemon answers{}", listed(tried)),
+            ClientError::Version { daemon, client } => format!("the daemon is version {daemon}, this library {client}"),
+            ClientError::Timeout { call, seconds } => format!("{call}: no answer within {seconds} s"),
+            ClientError::Answer { call, why } => format!("{call}: {why}"),
+            ClientError::Broken { call, source } => format!("{call}: {source}"),
+            ClientError::Ring { id, path, why } => {
+                format!("cannot use the job ring of application {id} at {}: {why}", path.display())
+            }
+            ClientError::Lease { path, why } => lost("ECalls", path, why),
+            ClientError::Channels { path, why } => lost("channels", path, why),
+            ClientError::Mem { path, why } => lost("memory", path, why),
+            ClientError::NotSubmitted { why, .. } => why.clone(),
+            ClientError::SinkEnded { why, .. } => format!("the sink has ended: {why}"),
+            ClientError::Crowded { service } => {
+                format!("an event of {service} was dropped: the daemon's queue is full")
+            }
+            ClientError::Memory { what, why } => format!("{what}: {why}"),
+            ClientError::Forked { what } => format!("{what} belongs to the parent of this forked process"),
+            ClientError::Refused(problem) | ClientError::Value(problem) => problem.message.clone(),
+            ClientError::JointRefused(refusal) => refusal.problem.message.clone(),
+            ClientError::Contract(error) => error.problem().message,
+        }
+    }
+
+    /// Empty if the message has it already, or if none is known.
+    fn next_step(&self) -> &'static str {
+        match self {
+            ClientError::NoDaemon { .. } => "start one with `qfabric daemon`, or run the program under `qfabric run`",
+            ClientError::Version { .. } => "install the same minor version of both, and start the daemon again",
+            ClientError::Timeout { .. } => "check with `qfabric status` whether the daemon is stopped or overloaded",
+            ClientError::Answer { .. } => "check that the program at this socket is a qfabric daemon",
+            ClientError::Broken { .. } => "the daemon may have stopped during the call, try again",
+            ClientError::Ring { .. } => "check that the daemon runs, and has the version of this library",
+            ClientError::Lease { .. } | ClientError::Channels { .. } => {
+                "check with `qfabric status` whether the daemon runs, then connect again"
+            }
+            ClientError::Mem { .. } => "is the daemon running, and not older than this library?",
+            ClientError::SinkEnded { .. } => "open the channel again, if it still exists: `qfabric channel ls`",
+            ClientError::Crowded { .. } => "raise fewer events, or try again later",
+            ClientError::Memory { .. } => "raise the limits of this process (ulimit -n, ulimit -v), then try again",
+            ClientError::Forked { .. } => "make a new one here",
+            ClientError::NotSubmitted { .. }
+            | ClientError::Refused(_)
+            | ClientError::JointRefused(_)
+            | ClientError::Contract(_)
+            | ClientError::Value(_) => "",
+        }
+    }
+}
+
+fn lost(what: &str, path: &Path, why: &str) -> String {
+    format!("the connection for {what} at {} failed: {why}", path.display())
 }
 
 fn listed(tried: &[(PathBuf, io::Error)]) -> String {
@@ -188,5 +256,34 @@ mod tests {
         assert_eq!(text, "asked for 0.5 CPU, 0.2 CPU is free; ask for less");
         let bare = Problem { code: "gone".into(), ..Problem::default() };
         assert_eq!(ClientError::Refused(bare).to_string(), "refused: gone");
+    }
+
+    #[test]
+    fn every_error_has_a_code_and_keeps_its_next_step_apart() {
+        let (path, why) = (PathBuf::from("/run/qfabric/x.sock"), "closed".to_owned());
+        let call = || "GET /v1/status".to_owned();
+        let errors = [
+            (ClientError::NoDaemon { tried: Vec::new() }, "no_daemon"),
+            (ClientError::Version { daemon: "0.2.0".into(), client: "0.1.0" }, "other_version"),
+            (ClientError::Timeout { call: call(), seconds: 5.0 }, "timeout"),
+            (ClientError::Answer { call: call(), why: why.clone() }, "bad_answer"),
+            (ClientError::Broken { call: call(), source: io::ErrorKind::BrokenPipe.into() }, "broken"),
+            (ClientError::Ring { id: 7, path: path.clone(), why: why.clone() }, "ring"),
+            (ClientError::Lease { path: path.clone(), why: why.clone() }, "connection_lost"),
+            (ClientError::Channels { path: path.clone(), why: why.clone() }, "connection_lost"),
+            (ClientError::Mem { path, why: why.clone() }, "connection_lost"),
+            (ClientError::SinkEnded { sink: 3, why: why.clone() }, "sink_ended"),
+            (ClientError::Crowded { service: "app.x".into() }, "crowded"),
+            (ClientError::Memory { what: "memory_up", why }, "shared_memory"),
+            (ClientError::Forked { what: "the session" }, "forked"),
+            (ClientError::invalid("the code point is 64", "use 0 to 63"), "invalid_argument"),
+            (InvalidContract::Memory { memory: qfabric_types::Bytes::new(12) }.into(), "invalid_contract"),
+        ];
+        for (error, expected) in errors {
+            let Problem { code, message, next_step, .. } = error.problem();
+            assert_eq!(code, expected);
+            assert!(!next_step.is_empty() && !message.contains(&next_step), "{message}");
+            assert_eq!(error.to_string(), format!("{message}; {next_step}"));
+        }
     }
 }

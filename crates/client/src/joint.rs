@@ -30,7 +30,7 @@ use qfabric_types::api::contracts::{
     JointContract, JointId, JointPart, JointRefusal, JointRequest, JointResource, NoJointId, UpgradeAnswer,
     UpgradeOffer, UpgradePolicy,
 };
-use qfabric_types::channel::Name;
+use qfabric_types::channel::{InvalidName, Name};
 use qfabric_types::{BitRate, Bytes, Resource, Resources, Share};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -200,8 +200,8 @@ impl JointBuilder {
             "ask" => UpgradePolicy::Ask,
             "never" => UpgradePolicy::Never,
             _ => {
-                let refused = format!("the policy {policy:?} for upgrades is unknown; use accept, ask or never");
-                return Err(ClientError::Value(refused));
+                let refused = format!("the policy {policy:?} for upgrades is unknown");
+                return Err(ClientError::invalid(refused, "use accept, ask or never"));
             }
         }))
     }
@@ -209,12 +209,13 @@ impl JointBuilder {
     /// The request, with the name `here` for this host.
     pub fn request(&self, here: &Name) -> Result<JointRequest, ClientError> {
         if let Some(host) = self.applications.keys().find(|host| !self.hosts.contains_key(*host)) {
-            return Err(ClientError::Value(format!("an application of host {host:?}, of which nothing is wanted")));
+            let refused = format!("an application of host {host:?}, of which nothing is wanted");
+            return Err(ClientError::invalid(refused, "ask for amounts of this host, or leave the application out"));
         }
         let part = |(host, amounts): (&String, &Vec<Wanted>)| part(host, here, amounts, self.applications.get(host));
         let parts = self.hosts.iter().map(part).collect::<Result<_, _>>()?;
         let request = JointRequest::new(parts).and_then(|request| request.with_patience_ms(self.patience_ms));
-        let request = request.map_err(|error| invalid(&error.problem()))?.with_upgrades(self.upgrades);
+        let request = request.map_err(|error| ClientError::Value(error.problem()))?.with_upgrades(self.upgrades);
         Ok(match self.lease_pid {
             Some(pid) => request.with_lease(pid),
             None => request,
@@ -230,16 +231,20 @@ impl JointBuilder {
 fn part(host: &str, here: &Name, amounts: &[Wanted], application: Option<&String>) -> Result<JointPart, ClientError> {
     let host = match host {
         "" => here.clone(),
-        name => name.parse().map_err(|error| ClientError::Value(format!("the host {name:?}: {error}")))?,
+        name => named("the host", name)?,
     };
     let (mut wanted, mut minimum) = (Resources::default(), Resources::default());
     for (resource, most, least) in amounts {
         set(&mut wanted, resource, *most)?;
         set(&mut minimum, resource, *least)?;
     }
-    let named =
-        |name: &String| name.parse().map_err(|error| ClientError::Value(format!("the application {name:?}: {error}")));
-    Ok(JointPart { host, wanted, minimum: Some(minimum), application: application.map(named).transpose()? })
+    let application = application.map(|name| named("the application", name)).transpose()?;
+    Ok(JointPart { host, wanted, minimum: Some(minimum), application })
+}
+
+/// A name that the caller gave for `what`.
+pub(crate) fn named(what: &str, text: &str) -> Result<Name, ClientError> {
+    text.parse().map_err(|error: InvalidName| ClientError::Value(error.problem().at(format_args!("{what} {text:?}"))))
 }
 
 fn set(vector: &mut Resources, resource: &Resource, amount: f64) -> Result<(), ClientError> {
@@ -247,7 +252,9 @@ fn set(vector: &mut Resources, resource: &Resource, amount: f64) -> Result<(), C
         Resource::Cpu => Share::from_f64(amount).ppm().into(),
         Resource::Memory | Resource::Network(_) => amount.ceil() as u64,
     };
-    vector.set_units(resource, units).map_err(|error| ClientError::Value(error.to_string()))
+    vector
+        .set_units(resource, units)
+        .map_err(|error| ClientError::invalid(error.to_string(), "ask for fewer links in one contract"))
 }
 
 /// Refuses what no amount of the resource can be, before it is rounded to whole units.
@@ -259,12 +266,11 @@ fn check(resource: &Resource, amount: f64) -> Result<(), ClientError> {
     };
     match (0.0..=largest).contains(&amount) {
         true => Ok(()),
-        false => Err(ClientError::Value(format!("{amount} {unit} of {resource} is not within 0 to {largest}"))),
+        false => {
+            let refused = format!("{amount} {unit} of {resource} is out of range");
+            Err(ClientError::invalid(refused, format!("ask for 0 to {largest}")))
+        }
     }
-}
-
-pub(crate) fn invalid(problem: &Problem) -> ClientError {
-    ClientError::Value(format!("{}; {}", problem.message, problem.next_step))
 }
 
 /// A joint contract of this host, and the way to its daemon. The contract survives this value, except if the calling
@@ -313,7 +319,7 @@ impl JointHandle {
 
     /// Like [`JointHandle::open`], for an identity as it is printed.
     pub fn open_named(client: &Client, id: &str) -> Result<JointHandle, ClientError> {
-        let id = id.parse().map_err(|error: NoJointId| ClientError::Value(error.to_string()))?;
+        let id = id.parse().map_err(|error: NoJointId| ClientError::Value(error.problem()))?;
         JointHandle::open(client, &id)
     }
 
@@ -389,15 +395,20 @@ mod tests {
         let request = request.unwrap();
         assert_eq!((request.lease_pid(), request.upgrades()), (Some(std::process::id() as i32), UpgradePolicy::Ask));
         assert_eq!(request.parts()[0].application.as_ref().unwrap().as_str(), "player");
-        let refused = |host, name| builder().application(host, name).request(&here()).unwrap_err().to_string();
-        assert!(refused("carl", "player").contains("carl") && refused("bob", "no/name").contains("no/name"));
+        let refused = |host, name| builder().application(host, name).request(&here()).unwrap_err().problem();
+        assert!(refused("carl", "player").message.contains("carl"));
+        let Problem { code, message, next_step, .. } = refused("bob", "no/name");
+        assert_eq!((code.as_str(), next_step.starts_with("use 1 to 64")), ("invalid_name", true), "{next_step}");
+        assert!(message.starts_with("the application \"no/name\": "), "{message}");
     }
 
     #[test]
     fn amounts_and_names_that_cannot_be_are_refused_with_the_value() {
         for amount in [f64::NAN, -1.0, f64::INFINITY, 1e30] {
             let refused = JointBuilder::new().want("", Resource::Memory, amount, 0.0).unwrap_err().to_string();
-            assert!(refused.contains("of memory is not within 0 to") && refused.contains(&amount.to_string()));
+            assert!(
+                refused.contains("of memory is out of range; ask for 0 to") && refused.contains(&amount.to_string())
+            );
         }
         let request = |host: &str, wanted, minimum| {
             let builder = JointBuilder::new().want(host, Resource::Cpu, wanted, minimum).unwrap();

@@ -86,7 +86,7 @@ impl Client {
 /// [`ClientError::Value`] above 63, and for a socket that is not of IP.
 pub fn set_dscp(socket: impl AsFd, dscp: u8) -> Result<(), ClientError> {
     let failed =
-        |error| ClientError::Value(format!("the socket takes no code point ({error}); use a TCP or UDP socket"));
+        |error| ClientError::invalid(format!("the socket takes no code point ({error})"), "use a TCP or UDP socket");
     // The two lower bits of the field belong to explicit congestion notification.
     let field = code_point(dscp.into())? << 2;
     if sockopt::socket_domain(&socket).map_err(failed)? == AddressFamily::INET6 {
@@ -102,8 +102,8 @@ pub fn set_dscp(socket: impl AsFd, dscp: u8) -> Result<(), ClientError> {
 /// [`ClientError::Value`] above 63.
 pub fn code_point(dscp: u32) -> Result<u8, ClientError> {
     let known = u8::try_from(dscp).ok().filter(|dscp| *dscp <= StreamSpec::MOST_DSCP);
-    let refused = || format!("the code point is {dscp}; use 0 to 63, such as 46 for expedited forwarding");
-    known.ok_or_else(|| ClientError::Value(refused()))
+    let next = "use 0 to 63, such as 46 for expedited forwarding";
+    known.ok_or_else(|| ClientError::invalid(format!("the code point is {dscp}"), next))
 }
 
 /// Path of an interface in the API. Valid interface names need no escaping in a path.
@@ -111,9 +111,10 @@ fn path(interface: &str) -> Result<String, ClientError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@:".contains(c);
     match !interface.is_empty() && interface.len() < 16 && interface.chars().all(fits) {
         true => Ok(format!("/v1/net/{interface}")),
-        false => Err(ClientError::Value(format!(
-            "{interface:?} is not the name of a network interface; list them with `ip link`"
-        ))),
+        false => Err(ClientError::invalid(
+            format!("{interface:?} is not the name of a network interface"),
+            "list them with `ip link`",
+        )),
     }
 }
 

@@ -87,7 +87,7 @@ impl Profiles {
         self.find(name)?.ok_or_else(|| {
             let Platform { cpu, kernel } = &self.platform;
             let missing = format!("there is no profile {name} for {cpu}, kernel {kernel}");
-            ClientError::Value(format!("{missing}; {}make one with `qfabric probe`", self.stored_keys(name)))
+            ClientError::invalid(missing, format!("{}make one with `qfabric probe`", self.stored_keys(name)))
         })
     }
 
@@ -96,7 +96,7 @@ impl Profiles {
     pub fn store(&self, name: &ProfileName, profile: &Profile) -> Result<PathBuf, ClientError> {
         Contract { profile: Some(profile.clone()), ..Contract::default() }.check()?;
         if profile.costs.is_empty() {
-            return Err(ClientError::Value(format!("the profile {name} has no jobs; measure at least one")));
+            return Err(ClientError::invalid(format!("the profile {name} has no jobs"), "measure at least one"));
         }
         let file = self.file(name);
         let failed = |error| unusable(&file, error);
@@ -128,8 +128,8 @@ pub fn profiles_folder() -> Result<PathBuf, ClientError> {
         .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
         .map(|data| data.join("qfabric/profiles"))
         .ok_or_else(|| {
-            let why = "neither $XDG_DATA_HOME nor $HOME is an absolute path; set one of them";
-            ClientError::Value(format!("profiles need a folder: {why}"))
+            let why = "profiles need a folder: neither $XDG_DATA_HOME nor $HOME is an absolute path";
+            ClientError::invalid(why, "set one of them")
         })
 }
 
@@ -154,7 +154,7 @@ fn model(cpuinfo: &str) -> Option<String> {
 }
 
 fn unusable(file: &Path, error: impl std::fmt::Display) -> ClientError {
-    ClientError::Value(format!("the profiles {}: {error}; make them with `qfabric probe`", file.display()))
+    ClientError::invalid(format!("the profiles {}: {error}", file.display()), "make them with `qfabric probe`")
 }
 
 /// None: there is no such file.

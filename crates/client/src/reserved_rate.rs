@@ -132,7 +132,8 @@ impl Client {
         let thread = thread.map_err(|error| {
             // Report the first error.
             let _ = self.end_stream(interface, stream);
-            ClientError::Value(format!("cannot start a thread to renew the reservation: {error}"))
+            let why = format!("cannot start a thread to renew the reservation: {error}");
+            ClientError::invalid(why, "raise the limit of threads (ulimit -u), or end some")
         })?;
         Ok(ReservedRate {
             client: self.clone(),
@@ -223,7 +224,7 @@ mod tests {
         let promise = Promise::new(BitRate::new(8_000_000), begun);
         assert!(promise.record(after(3), &renewed_at(2_000_000)));
         assert_eq!(promise.rate(), BitRate::new(2_000_000), "the daemon lowered it");
-        let silence = || Err(ClientError::Value("no answer".to_owned()));
+        let silence = || Err(ClientError::invalid("no answer", ""));
         assert!(promise.record(after(6), &silence()) && promise.is_live(after(6)));
         assert!(promise.record(after(9), &silence()) && promise.is_live(after(12)));
         assert!(!promise.is_live(after(13)), "the lease of 10 s began at 3 s");

@@ -106,7 +106,7 @@ fn segment(name: &str) -> Result<&str, ClientError> {
     match !name.is_empty() && name.chars().all(plain) {
         true => Ok(name),
         false => {
-            Err(ClientError::Value(format!("{name:?} is not a valid name; use letters, digits, '.', '_' and '-'")))
+            Err(ClientError::invalid(format!("{name:?} is not a valid name"), "use letters, digits, '.', '_' and '-'"))
         }
     }
 }

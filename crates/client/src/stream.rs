@@ -17,7 +17,7 @@ use qfabric_translate::{Explanation, Host, Stream};
 use qfabric_types::{InvalidProfileName, Nanos, ProfileName};
 
 use crate::error::ClientError;
-use crate::joint::{JointBuilder, invalid};
+use crate::joint::JointBuilder;
 use crate::profiles::Profiles;
 
 /// The steps from a stream to its amounts of resources, each with its formula, as `qfabric contract explain` prints
@@ -25,7 +25,7 @@ use crate::profiles::Profiles;
 /// daemon. Fails with [`ClientError::Value`], which names line and column of a mistake.
 pub fn explain(stream: &str) -> Result<Explanation, ClientError> {
     let (stream, means) = read(stream)?;
-    qfabric_translate::explain(&stream, &means).map_err(|error| invalid(&error.problem()))
+    qfabric_translate::explain(&stream, &means).map_err(|error| ClientError::Value(error.problem()))
 }
 
 impl JointBuilder {
@@ -34,7 +34,7 @@ impl JointBuilder {
     pub fn stream(mut self, stream: &str) -> Result<Self, ClientError> {
         let (stream, means) = read(stream)?;
         let amounts = qfabric_translate::resources_by_level(&stream, &means);
-        for (host, minimum, wanted) in amounts.map_err(|error| invalid(&error.problem()))? {
+        for (host, minimum, wanted) in amounts.map_err(|error| ClientError::Value(error.problem()))? {
             let name = match &host {
                 Host::Local => "",
                 Host::Peer(name) => name.as_str(),
@@ -50,16 +50,16 @@ impl JointBuilder {
 
 /// A stream, and the mean of each profile that it names.
 fn read(text: &str) -> Result<(Stream, qfabric_translate::Profiles), ClientError> {
-    let stream = Stream::parse(text).map_err(|error| invalid(&error.problem()))?;
+    let stream = Stream::parse(text).map_err(|error| ClientError::Value(error.problem()))?;
     let means = stream.profiles().map(mean).collect::<Result<_, _>>()?;
     Ok((stream, means))
 }
 
 fn mean(name: &str) -> Result<(String, Nanos), ClientError> {
-    let key: ProfileName = name.parse().map_err(|error: InvalidProfileName| ClientError::Value(error.to_string()))?;
+    let key: ProfileName = name.parse().map_err(|error: InvalidProfileName| ClientError::Value(error.problem()))?;
     match Profiles::open()?.load(&key)?.mean() {
         Nanos::ZERO => {
-            Err(ClientError::Value(format!("the profile {name:?} has no jobs; make one with `qfabric probe`")))
+            Err(ClientError::invalid(format!("the profile {name:?} has no jobs"), "make one with `qfabric probe`"))
         }
         mean => Ok((name.to_owned(), mean)),
     }

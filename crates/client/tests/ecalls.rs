@@ -125,8 +125,9 @@ fn attributes_are_shared_by_handlers_and_application_without_system_calls() {
         assert_eq!((next(&mut events), seen.get()), (2, 3));
         let changed = client.set_attributes(events.id(), [("limit".to_owned(), 9)].into()).unwrap();
         assert_eq!((limit.get(), changed.attributes.len()), (9, 2));
-        let ClientError::Value(why) = ecalls.attribute("nothing").unwrap_err() else { panic!() };
-        assert!(why.contains("limit, seen") || why.contains("seen, limit"), "{why}");
+        let ClientError::Value(problem) = ecalls.attribute("nothing").unwrap_err() else { panic!() };
+        let used = &problem.next_step;
+        assert!(used.contains("limit, seen") || used.contains("seen, limit"), "{problem:?}");
     });
 }
 

@@ -22,6 +22,7 @@
 
 use std::fmt;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{Instant, Nanos};
 
 /// Weight of the newest report in the smoothed rate.
@@ -102,15 +103,34 @@ impl Terms {
 
 /// A ladder cannot be built of these values.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidLadder {
-    #[error("{what} is {value}; use {expected}")]
     OutOfRange { what: &'static str, value: f64, expected: &'static str },
-    #[error("the ladder has {found} dimensions; use 1 to {}, such as quality, size and codec", Ladder::MOST_DIMENSIONS)]
     Dimensions { found: usize },
-    #[error("{name} has {found} levels; use 1 to {}, from the best to the minimum", Ladder::MOST_LEVELS)]
     Levels { name: String, found: usize },
-    #[error("the ladder has the dimension {name} twice; name each dimension once, with all its levels")]
     Repeated { name: String },
+}
+
+impl InvalidLadder {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::OutOfRange { what, value, expected } => (format!("{what} is {value}"), format!("use {expected}")),
+            Self::Dimensions { found } => (
+                format!("the ladder has {found} dimensions"),
+                format!("use 1 to {}, such as quality, size and codec", Ladder::MOST_DIMENSIONS),
+            ),
+            Self::Levels { name, found } => (
+                format!("{name} has {found} levels"),
+                format!("use 1 to {}, from the best to the minimum", Ladder::MOST_LEVELS),
+            ),
+            Self::Repeated { name } => (
+                format!("the ladder has the dimension {name} twice"),
+                "name each dimension once, with all its levels".to_owned(),
+            ),
+        };
+        Problem::new("channel_invalid", message, next_step)
+    }
 }
 
 /// The reason of a step.

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use qfabric_host::{CONTROL_BUDGET, CONTROL_PERIOD, Limits};
 use qfabric_linux::cpus::CpuList;
-use qfabric_types::api::{HostLimits, HostMemoryLimits, InvalidLimit};
+use qfabric_types::api::{HostLimits, HostMemoryLimits, InvalidLimit, Problem};
 use qfabric_types::text::is_plain;
 use qfabric_types::{DispatchOrder, DispatchRules, MechanismName, Nanos, Owner, Reservation, Share};
 use serde::{Deserialize, Deserializer};
@@ -261,19 +261,17 @@ impl Default for Log {
 
 /// The configuration is not valid. Nothing was started.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidConfig {
     /// The file does not exist, or the service may not read it.
-    #[error("cannot read {}: {source}; name another file with --config, or omit it for the defaults", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
     /// The file is not valid TOML, or has an unknown key or an invalid value.
-    #[error("{}: {text}", path.display())]
     Syntax {
         path: PathBuf,
         /// Line and key, and the keys or values that are valid there.
         text: String,
     },
     /// A value is outside its range.
-    #[error("{key} is {value}; use {expected}")]
     OutOfRange {
         /// Dotted name of the key, such as `api.timeout`.
         key: &'static str,
@@ -282,11 +280,36 @@ pub enum InvalidConfig {
         expected: &'static str,
     },
     /// The power model is not valid.
-    #[error("energy.model: {why}")]
     Model { why: String },
     /// The folder of the sockets is not known.
-    #[error("no folder for the sockets: $XDG_RUNTIME_DIR is not set; set this variable or api.directory")]
     NoDirectory,
+}
+
+impl InvalidConfig {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            InvalidConfig::Unreadable { path, source } => (
+                format!("cannot read {}: {source}", path.display()),
+                "name another file with --config, or omit it for the defaults".to_owned(),
+            ),
+            InvalidConfig::Syntax { path, text } => (
+                format!("{}: {}", path.display(), text.trim_end()),
+                "correct the file, then check it with `qfabric daemon --check`".to_owned(),
+            ),
+            InvalidConfig::OutOfRange { key, value, expected } => {
+                (format!("{key} is {value}"), format!("use {expected}"))
+            }
+            InvalidConfig::Model { why } => {
+                (format!("energy.model: {why}"), "name a shipped model, or the file of a model".to_owned())
+            }
+            InvalidConfig::NoDirectory => (
+                "no folder for the sockets: $XDG_RUNTIME_DIR is not set".to_owned(),
+                "set this variable or api.directory".to_owned(),
+            ),
+        };
+        Problem::new("invalid_config", message, next_step)
+    }
 }
 
 impl Config {

@@ -4,7 +4,7 @@ use std::io;
 
 use axum::http::StatusCode;
 use qfabric_types::api::contracts::JointId;
-use qfabric_types::api::{Claim, InvalidLimit, Problem};
+use qfabric_types::api::{Claim, Problem};
 use qfabric_types::{AppId, ThreadId};
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
@@ -130,10 +130,6 @@ pub(crate) fn new(code: &str, message: String, next_step: impl Into<String>) -> 
 
 pub(crate) fn invalid(message: String) -> Problem {
     new("invalid", message, "compare the request with GET /v1/openapi.json")
-}
-
-pub(crate) fn invalid_limit(why: &InvalidLimit) -> Problem {
-    new("invalid_limit", why.to_string(), "change this value and send the limits again; the old limits stay in force")
 }
 
 pub(crate) fn not_administrator(yours: u32) -> Problem {

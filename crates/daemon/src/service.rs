@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use qfabric_linux::journal::own::OwnFolder;
 use qfabric_types::Nanos;
+use qfabric_types::api::Problem;
 use qfabric_types::channel::Name;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -131,7 +132,8 @@ impl Service {
         ecalls.redirect_through(channels.clone());
         let answer = config.net.answer.map(|port| answer::start_thread(port.get(), ending)).transpose();
         let answer = answer.map_err(|error| {
-            DaemonError::Engine(format!("net.answer: {error}; choose another UDP port, or remove the key"))
+            let next_step = "choose another UDP port, or remove the key";
+            DaemonError::Part(Problem::new("net_answer", format!("net.answer: {error}"), next_step))
         })?;
         let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         let sockets = api::bind(config, &directory)?;
@@ -214,19 +216,19 @@ impl Service {
         });
         let far = far.transpose();
         let far = far.map_err(|error| DaemonError::Engine(format!("cannot start ECalls with other hosts: {error}")))?;
-        let failed = |error| DaemonError::Channels(format!("cannot start the thread of channels.sock: {error}"));
+        let failed = |error| DaemonError::channels(format!("cannot start the thread of channels.sock: {error}"));
         if let Ok(fabric) = channels.on() {
             net.report_to(fabric);
         }
         let events = sockets.channels.take().map(|listener| SocketThread::start(channels, listener, ending));
         let events = events.transpose().map_err(failed)?.flatten();
         let monitor = channels.on().ok().map(|fabric| start_monitor(fabric, ending)).transpose();
-        let monitor = monitor.map_err(|error| DaemonError::Channels(format!("cannot start the monitor: {error}")))?;
+        let monitor = monitor.map_err(|error| DaemonError::channels(format!("cannot start the monitor: {error}")))?;
         let path = channels.on().ok().map(|fabric| start_path(fabric, ending)).transpose();
-        let path = path.map_err(|error| DaemonError::Channels(format!("cannot start the thread qf-path: {error}")))?;
+        let path = path.map_err(|error| DaemonError::channels(format!("cannot start the thread qf-path: {error}")))?;
         let policies = channels.on().ok().map(|fabric| start_policies(fabric, ending)).transpose();
         let policies =
-            policies.map_err(|error| DaemonError::Channels(format!("cannot start the policies' thread: {error}")))?;
+            policies.map_err(|error| DaemonError::channels(format!("cannot start the policies' thread: {error}")))?;
         let books = books::start_thread(control.requests.clone(), ending);
         let books = books.map_err(|error| DaemonError::Engine(format!("cannot start the thread qf-books: {error}")))?;
         let energy = energy::start_thread(energy.clone(), control.requests.clone(), *energy_period, ending)?;
@@ -327,8 +329,7 @@ impl Service {
 }
 
 async fn wait(ending: &Ending, control: &mut oneshot::Receiver<()>, tasks: &mut Tasks) -> Result<(), DaemonError> {
-    let next = "see the log for the cause, then restart the service";
-    let failed = |what: &str| Err(DaemonError::Engine(format!("{what} ended unexpectedly; {next}")));
+    let failed = |what: &str| Err(DaemonError::Engine(format!("{what} ended unexpectedly")));
     let outcome = tokio::select! {
         biased;
         reason = ending.begun() => outcome(reason),
@@ -344,8 +345,7 @@ fn outcome(reason: &Reason) -> Result<(), DaemonError> {
     match reason {
         Reason::Asked => Ok(()),
         Reason::Panicked { thread, message } => Err(DaemonError::Engine(format!(
-            "the thread {thread} failed ({message}), so the service ended; \
-             every thread is restored; start the service again"
+            "the thread {thread} failed ({message}), so the service ended; every thread is restored"
         ))),
     }
 }

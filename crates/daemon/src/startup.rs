@@ -1,6 +1,7 @@
 //! Prepares the service: folder, lock, restore after a crash, capabilities, locked memory. All before the first
 //! promise.
 
+use std::fmt::Display;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -10,6 +11,7 @@ use qfabric_linux::books;
 use qfabric_linux::journal::own::OwnFolder;
 use qfabric_linux::journal::{self, Journal, JournalError, Restored};
 use qfabric_linux::{capability, memory};
+use qfabric_types::api::Problem;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -18,58 +20,99 @@ use crate::config::{Config, InvalidConfig};
 use crate::control::StartError;
 use crate::folder;
 
-/// The service cannot start. No promise was made and no change is left.
+/// The service cannot start, or ended with an error. No promise was made and no change is left.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum DaemonError {
     /// A value of the configuration is not valid.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
     /// Reservations need a capability that this process lacks. The service does not start, because it could not
     /// keep its promises.
-    #[error(
-        "CAP_SYS_NICE is missing, so no reservation is possible; start the service as root or with its systemd unit, \
-         or grant the capabilities of the unit once: setcap {} {}",
-        capability::setcap_argument(),
-        program.display()
-    )]
     NoCapability {
         /// The executable to which `setcap` applies.
         program: PathBuf,
     },
     /// Another service runs on the same folder.
-    #[error("another service already runs in {}; use it, stop it, or set api.directory", directory.display())]
     Running { directory: PathBuf },
     /// The folder, or a socket in it, cannot be created or used.
-    #[error("{}: {source}; check its owner and permissions, or set api.directory", path.display())]
     Path { path: PathBuf, source: io::Error },
     /// The group of the sockets does not exist.
-    #[error("api.group: group {group:?} does not exist; create it (groupadd --system {group}) or remove the key")]
     NoGroup { group: String },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The configured mechanism is not available here; the text gives the reason and an alternative.
-    #[error("{0}")]
-    Mechanism(String),
+    /// The configured mechanism is not available here.
+    Mechanism(Problem),
     /// The record of interfaces cannot be used.
     #[error(transparent)]
     Net(#[from] qfabric_linux::net::NetError),
-    /// This host cannot have channels as configured.
-    #[error("channels: {0}; check the section [channels] of the configuration")]
-    Channels(String),
+    /// This host cannot have a part of the service as configured: its channels, or a port.
+    Part(Problem),
     /// The token of the metrics on TCP cannot be used.
-    #[error("{0}")]
     Metrics(String),
     /// The control thread or the API's runtime cannot start, or ended unexpectedly.
-    #[error("{0}")]
     Engine(String),
+}
+
+impl DaemonError {
+    /// Channels cannot start.
+    pub(crate) fn channels(why: impl Display) -> DaemonError {
+        let next_step = "check the section [channels] of the configuration";
+        DaemonError::Part(Problem::new("channels", format!("channels: {why}"), next_step))
+    }
+
+    /// A part of the service was refused, of which `key` of the configuration is the reason.
+    pub(crate) fn refused(key: &str, problem: Problem) -> DaemonError {
+        DaemonError::Part(problem.at(key))
+    }
+
+    /// The error with its next step.
+    pub fn problem(&self) -> Problem {
+        match self {
+            DaemonError::Config(error) => error.problem(),
+            DaemonError::Journal(error) => error.problem(),
+            DaemonError::Net(error) => error.problem(),
+            DaemonError::Mechanism(problem) | DaemonError::Part(problem) => problem.clone(),
+            DaemonError::NoCapability { program } => no_capability(program),
+            DaemonError::Running { directory } => Problem::new(
+                "already_running",
+                format!("another service already runs in {}", directory.display()),
+                "use it, stop it, or set api.directory",
+            ),
+            DaemonError::Path { path, source } => Problem::new(
+                "path",
+                format!("{}: {source}", path.display()),
+                "check its owner and permissions, or set api.directory",
+            ),
+            DaemonError::NoGroup { group } => Problem::new(
+                "no_group",
+                format!("api.group: group {group:?} does not exist"),
+                format!("create it (groupadd --system {group}) or remove the key"),
+            ),
+            DaemonError::Metrics(why) => Problem::new("metrics", why, "name another metrics.token_file"),
+            DaemonError::Engine(why) => {
+                Problem::new("engine", why, "see the log of the service for the cause, then start it again")
+            }
+        }
+    }
+}
+
+fn no_capability(program: &Path) -> Problem {
+    let (granted, program) = (capability::setcap_argument(), program.display());
+    let next_step = format!(
+        "start the service as root or with its systemd unit, or grant the capabilities of the unit once: setcap \
+         {granted} {program}"
+    );
+    Problem::new("no_capability", "CAP_SYS_NICE is missing, so no reservation is possible", next_step)
 }
 
 impl From<StartError> for DaemonError {
     fn from(error: StartError) -> Self {
         match error {
-            StartError::Mechanism(why) => DaemonError::Mechanism(why),
-            other => DaemonError::Engine(other.to_string()),
+            StartError::Mechanism(problem) => DaemonError::Mechanism(problem),
+            StartError::Config(error) => DaemonError::Config(error),
+            other => DaemonError::Part(other.problem()),
         }
     }
 }
@@ -252,9 +295,11 @@ mod tests {
 
     #[test]
     fn a_missing_capability_is_named_with_the_command_that_gives_it() {
-        let text = DaemonError::NoCapability { program: "/opt/qfabric".into() }.to_string();
-        for part in ["CAP_SYS_NICE", "setcap", "systemd", "/opt/qfabric"] {
-            assert!(text.contains(part), "{text}");
+        let Problem { code, message, next_step, .. } =
+            DaemonError::NoCapability { program: "/opt/qfabric".into() }.problem();
+        assert!(code == "no_capability" && message.contains("CAP_SYS_NICE"), "{message}");
+        for part in ["setcap", "systemd", "/opt/qfabric"] {
+            assert!(next_step.contains(part) && !message.contains(part), "{next_step}");
         }
     }
 }

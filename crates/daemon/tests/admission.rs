@@ -314,7 +314,8 @@ fn a_change_of_limits_that_is_refused_changes_nothing() {
         let (answered, answer) = call(service.socket(), "PATCH", "/v1/limits", body);
         let problem = problem(&answer);
         assert_eq!((answered, problem.code.as_str()), (status, code), "{body} → {problem:?}");
-        assert!(problem.message.contains(named) && !problem.next_step.is_empty(), "{body} → {problem:?}");
+        assert!(problem.to_string().contains(named) && !problem.next_step.is_empty(), "{body} → {problem:?}");
+        assert!(!problem.message.contains("; use"), "{body} → {problem:?}");
     }
     assert_eq!(client.limits().unwrap(), before);
     let none = r#"{"default_user":null}"#;

@@ -1113,6 +1113,13 @@ extern "C" {
 const char *qf_last_error(void);
 
 /**
+ * Stable name of the error of the last failed call of the calling thread, such as "over_committed" or "no_daemon", for
+ * programs that decide by it. Never null; empty if no call failed, and while the thread ends. Valid until the next
+ * failed call of the thread.
+ */
+const char *qf_last_code(void);
+
+/**
  * The library's version, such as "0.1.0".
  */
 const char *qf_version(void);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use qfabric_client::{Class, Contract, LatePolicy, Nanos, Share, Utility, UtilityMetric, Window};
 
 use crate::session::{Task, qf_session, with};
-use crate::status::{Failure, Outcome, QF_STATE, qf_bool, qf_status, settle, text};
+use crate::status::{Failure, Outcome, QF_INVALID, QF_STATE, qf_bool, qf_status, settle, text};
 
 const STARTED: &str = "the task has been started; call qf_end first";
 
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn qf_add_metric(
             let metric = UtilityMetric { name, min, max, step, utility, cpu: owned("the function of CPU time", cpu)? };
             let mut all = task.contract.utility.clone().unwrap_or_else(|| Utility { metrics: Vec::new() });
             all.metrics.push(metric);
-            all.check().map_err(|why| Failure::invalid(why.to_string()))?;
+            all.check().map_err(|why| Failure::problem(QF_INVALID, &why.problem()))?;
             task.contract.utility = Some(all);
             Ok(())
         })
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn qf_set_service(task: *mut qf_session, service_ns: u64, 
     // SAFETY: the caller guarantees it.
     unsafe {
         set(task, |task| {
-            let window = Window::new(x.into(), y.into()).map_err(|why| Failure::invalid(why.to_string()))?;
+            let window = Window::new(x.into(), y.into()).map_err(|why| Failure::problem(QF_INVALID, &why.problem()))?;
             task.contract.window = (window != Window::NONE).then_some(window);
             task.contract.service = (service_ns > 0).then(|| Nanos::new(service_ns));
             task.contract = task.contract.clone().settled();

@@ -7,7 +7,7 @@ use qfabric_client::ladder::{Dimension, Move, Reason, Terms};
 use qfabric_client::{Instant, Ladder, Nanos};
 
 use crate::ecalls::{give, take_back};
-use crate::status::{Exclusive, Failure, borrow, put, qf_bool, qf_status, settle, text};
+use crate::status::{Exclusive, Failure, QF_INVALID, borrow, put, qf_bool, qf_status, settle, text};
 
 /// The state of the ladder of one encoder. A pure calculation, without a daemon. Any thread may use it, one at a time.
 pub struct qf_ladder(Exclusive<Ladder>);
@@ -167,7 +167,8 @@ pub unsafe extern "C" fn qf_ladder_new(
         let dimensions = unsafe { dimensions(from, count) }?;
         // SAFETY: null or readable, as the caller guarantees.
         let terms = unsafe { terms.as_ref() }.ok_or_else(|| Failure::invalid("the terms are a null pointer"))?;
-        let made = Ladder::new(dimensions, (*terms).into()).map_err(Failure::invalid)?;
+        let made = Ladder::new(dimensions, (*terms).into());
+        let made = made.map_err(|error| Failure::problem(QF_INVALID, &error.problem()))?;
         // SAFETY: the caller guarantees it.
         unsafe { give(ladder, qf_ladder(Exclusive::new(made))) }
     };

@@ -83,7 +83,7 @@ impl From<Error> for Failure {
             Error::Refused(_) | Error::Stranger { .. } => qf_status::QF_REFUSED,
             _ => qf_status::QF_BROKEN,
         };
-        Failure::new(status, error.problem())
+        Failure::problem(status, &error.problem())
     }
 }
 

@@ -53,7 +53,7 @@ pub unsafe extern "C" fn qf_metp_send(
         let data = bytes(data, size)?.to_vec();
         let sent = borrow(metp)?.connection().send(kind, data, deadline, Duration::from_nanos(within_ns));
         let full = |error: Error| match error {
-            Error::TimeOut { .. } => Failure::new(qf_status::QF_REFUSED, error.problem()),
+            Error::TimeOut { .. } => Failure::problem(qf_status::QF_REFUSED, &error.problem()),
             error => error.into(),
         };
         let sent = sent.map_err(full)?;

@@ -2,11 +2,11 @@
 
 use std::ffi::c_char;
 
-use qfabric_client::{ProfileName, Profiles};
+use qfabric_client::{InvalidProfileName, ProfileName, Profiles};
 
 use crate::contract::set;
 use crate::session::qf_session;
-use crate::status::{Failure, put, qf_status, settle, text};
+use crate::status::{Failure, QF_INVALID, put, qf_status, settle, text};
 use crate::suggest::profile;
 
 /// The user's profiles, and the name in them.
@@ -16,7 +16,8 @@ use crate::suggest::profile;
 pub(crate) unsafe fn keyed(name: *const c_char) -> Result<(Profiles, ProfileName), Failure> {
     // SAFETY: the caller guarantees it.
     let name = unsafe { text("the name of the profile", name) }?;
-    let name = name.parse().map_err(Failure::invalid)?;
+    let invalid = |error: InvalidProfileName| Failure::problem(QF_INVALID, &error.problem());
+    let name = name.parse().map_err(invalid)?;
     Ok((Profiles::open()?, name))
 }
 

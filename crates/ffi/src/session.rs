@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use qfabric_client::{Claim, Client, Contract, Foresight, Instant, LatePolicy, Nanos, Process, Session};
+use qfabric_client::{Claim, Client, ClientError, Contract, Foresight, Instant, LatePolicy, Nanos, Process, Session};
 
 use crate::contract::set;
 use crate::ecalls::{give, take_back};
@@ -244,7 +244,7 @@ pub(crate) fn start_by(task: &mut Task, claim: Option<&Claim>) -> Outcome {
     let mut session = match (&task.client, claim) {
         (Some(client), Some(claim)) => Session::claim(client, contract, claim)?,
         (Some(client), None) => Session::start(client, contract)?,
-        (None, None) => Session::alone(contract).map_err(Failure::invalid)?,
+        (None, None) => Session::alone(contract).map_err(ClientError::from)?,
         (None, Some(_)) => return Err(Failure::new(QF_STATE, WITHOUT_DAEMON)),
     };
     session.on_late(task.late);

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use qfabric_client::{ClientError, JointRefusal, Offer};
+use qfabric_client::{ClientError, JointRefusal, Offer, Problem};
 
 /// Result of a call.
 #[repr(C)]
@@ -30,10 +30,27 @@ pub enum qf_status {
 
 pub(crate) use qf_status::*;
 
+impl qf_status {
+    /// The code of an error that this library finds itself.
+    fn code(self) -> &'static str {
+        match self {
+            QF_OK => "",
+            QF_INVALID => "invalid_argument",
+            QF_NO_DAEMON => "no_daemon",
+            QF_REFUSED => "refused",
+            QF_BROKEN => "broken",
+            QF_STATE => "wrong_state",
+            QF_WRONG_THREAD => "wrong_thread",
+        }
+    }
+}
+
 /// Status and text of a failed call.
 pub(crate) struct Failure {
     pub(crate) status: qf_status,
     pub(crate) text: String,
+    /// Stable name of the error.
+    code: String,
     /// The loan that another host offers instead.
     offer: Option<Box<Offer>>,
     /// The refusal of a joint contract.
@@ -44,7 +61,12 @@ pub(crate) type Outcome = Result<(), Failure>;
 
 impl Failure {
     pub(crate) fn new(status: qf_status, text: impl Display) -> Failure {
-        Failure { status, text: text.to_string(), offer: None, joint: None }
+        let code = status.code().to_owned();
+        Failure { status, text: text.to_string(), code, offer: None, joint: None }
+    }
+    /// A failure with the code of its problem.
+    pub(crate) fn problem(status: qf_status, problem: &Problem) -> Failure {
+        Failure { code: problem.code.clone(), ..Failure::new(status, problem) }
     }
     pub(crate) fn invalid(text: impl Display) -> Failure {
         Failure::new(QF_INVALID, text)
@@ -63,7 +85,7 @@ impl From<ClientError> for Failure {
             ClientError::Forked { .. } => QF_STATE,
             _ => QF_BROKEN,
         };
-        let failure = Failure::new(status, &error);
+        let failure = Failure::problem(status, &error.problem());
         match error {
             ClientError::Refused(problem) => Failure { offer: problem.offer, ..failure },
             ClientError::JointRefused(refusal) => Failure { joint: Some(refusal), ..failure },
@@ -74,6 +96,7 @@ impl From<ClientError> for Failure {
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
+    static CODE: RefCell<CString> = RefCell::default();
     static OFFER: RefCell<Option<Box<Offer>>> = RefCell::default();
     static JOINT: RefCell<Option<Box<JointRefusal>>> = RefCell::default();
 }
@@ -88,13 +111,14 @@ pub(crate) fn joint_refusal() -> Option<Box<JointRefusal>> {
     JOINT.try_with(|joint| joint.borrow().clone()).ok().flatten()
 }
 
-/// Stores the failure's text for [`qf_last_error`], its offer, and the
+/// Stores the failure's text for [`qf_last_error`], its code for [`qf_last_code`], its offer, and the
 /// refusal of a joint contract. A thread that ends has destroyed the places for them before the functions run that C
 /// has registered for its end, such as those of `atexit`: these get the status alone.
 pub(crate) fn settle(outcome: Outcome) -> qf_status {
     let Err(failure) = outcome else { return QF_OK };
-    let text = CString::new(failure.text.replace('\0', " ")).expect("no zero byte is left");
-    let _ = LAST.try_with(|last| last.replace(text));
+    let c_text = |text: &str| CString::new(text.replace('\0', " ")).expect("no zero byte is left");
+    let _ = LAST.try_with(|last| last.replace(c_text(&failure.text)));
+    let _ = CODE.try_with(|last| last.replace(c_text(&failure.code)));
     let _ = OFFER.try_with(|last| last.replace(failure.offer));
     let _ = JOINT.try_with(|last| last.replace(failure.joint));
     failure.status
@@ -107,6 +131,14 @@ pub(crate) fn settle(outcome: Outcome) -> qf_status {
 pub extern "C" fn qf_last_error() -> *const c_char {
     const ENDING: &CStr = c"the calling thread ends, and keeps no text of its errors";
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(ENDING.as_ptr())
+}
+
+/// Stable name of the error of the last failed call of the calling thread, such as "over_committed" or "no_daemon", for
+/// programs that decide by it. Never null; empty if no call failed, and while the thread ends. Valid until the next
+/// failed call of the thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn qf_last_code() -> *const c_char {
+    CODE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// The library's version, such as "0.1.0".

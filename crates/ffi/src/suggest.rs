@@ -10,7 +10,7 @@ use qfabric_control::trial::{Suggestion, suggest};
 use crate::contract::set;
 use crate::offer::chars;
 use crate::session::{qf_session, with};
-use crate::status::{Failure, put, qf_status, settle};
+use crate::status::{Failure, QF_INVALID, put, qf_status, settle};
 
 /// Size of a predictor's name in bytes, including the zero byte.
 pub const QF_PREDICTOR_SIZE: usize = 32;
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn qf_suggest(
         // SAFETY: the caller guarantees it.
         let (contract, profile) =
             unsafe { (with(task, |task| Ok(task.contract.clone()))?, profile(costs_ns, hints, jobs)?) };
-        contract.check().map_err(Failure::invalid)?;
+        contract.check().map_err(|error| Failure::problem(QF_INVALID, &error.problem()))?;
         let made = suggest(&profile, &contract).map_err(Failure::invalid)?;
         // SAFETY: the caller guarantees it.
         unsafe { put("the suggestion", suggestion, qf_suggestion::from(&made)) }

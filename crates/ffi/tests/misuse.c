@@ -95,9 +95,10 @@ static void without_session(void)
 {
     qf_session *task = NULL;
 
-    CHECK(strlen(qf_version()) >= 5 && strlen(qf_last_error()) == 0);
+    CHECK(strlen(qf_version()) >= 5 && strlen(qf_last_error()) == 0 && strlen(qf_last_code()) == 0);
     CHECK(qf_init(NULL) == QF_NO_DAEMON || qf_init(NULL) == QF_INVALID);
     CHECK(qf_init_at(NULL, &task) == QF_INVALID && strstr(qf_last_error(), "null"));
+    CHECK(strcmp(qf_last_code(), "invalid_argument") == 0);
     CHECK(qf_init_at("/nowhere", &task) == QF_NO_DAEMON && task == NULL);
     CHECK(qf_init_alone(NULL) == QF_INVALID);
     CHECK(qf_end_cycle(NULL) == QF_INVALID && qf_start(NULL) == QF_INVALID && qf_end(NULL) == QF_INVALID);

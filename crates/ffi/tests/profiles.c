@@ -31,6 +31,7 @@ int main(int argc, char **argv)
     CHECK(qf_use_profile(task, NAME) == QF_OK && qf_start(task) == QF_OK);
 
     CHECK(qf_profile_store("a/b", costs, NULL, 2) == QF_INVALID && strstr(qf_last_error(), "a/b"));
+    CHECK(strcmp(qf_last_code(), "invalid_profile_name") == 0);
     CHECK(qf_profile_store(NAME, costs, NULL, 0) == QF_INVALID && qf_profile_store(NAME, NULL, NULL, 1) == QF_INVALID);
     CHECK(qf_profile_find(NULL, &mean, &jobs) == QF_INVALID && qf_profile_find(NAME, NULL, &jobs) == QF_INVALID);
     qf_free(task);

@@ -66,7 +66,7 @@ fn whole_slots_decide_and_the_offer_names_the_program() {
         pinned(&mut bench, &fixed(name, 10, period), thread, &[0]).unwrap();
     }
     let refused = pinned(&mut bench, &fixed("c", 10, 710), 3, &[0]).unwrap_err();
-    assert!(refused.message.contains("these periods fit: 670 ms for c"), "{refused}");
+    assert!(refused.next_step.starts_with("these periods fit: 670 ms for c"), "{refused}");
     // 15 ms in 35 ms are 2 slots in every 3.
     pinned(&mut bench, &fixed("rounded", 15, 35), 4, &[1]).unwrap();
     let refused = pinned(&mut bench, &fixed("third", 10, 30), 5, &[1]).unwrap_err();

@@ -5,19 +5,34 @@ use std::panic::resume_unwind;
 
 use qfabric_ecode::bpf::{Asm, Code, Exits, Layout, TooLarge, generate};
 use qfabric_ecode::{CallContext, Engine, Fault, Limits, Program};
+use qfabric_types::api::Problem;
 
 use crate::code::Machine;
 use crate::host::{Delivery, User, epilogue, prologue, word};
 
 /// The reason for which a program has no machine code.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum JitError {
     /// A jump of the program is too long.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
     /// No memory, or no compiler for this processor.
-    #[error("cannot compile the program to machine code: {0}; use the interpreter instead (`--engine interp`)")]
     Memory(#[from] io::Error),
+}
+
+impl JitError {
+    /// The error with its next step.
+    pub fn problem(&self) -> Problem {
+        match self {
+            JitError::TooLarge(error) => error.problem(),
+            JitError::Memory(error) => Problem::new(
+                "no_machine_code",
+                format!("cannot compile the program to machine code: {error}"),
+                "use the interpreter instead (`--engine interp`)",
+            ),
+        }
+    }
 }
 
 /// Generates the eBPF for user space that [`Jit::new`] compiles. Its `Display` prints a listing.

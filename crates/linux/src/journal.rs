@@ -29,12 +29,14 @@ use crate::release;
 use crate::sched_attr::SchedAttr;
 
 mod clamps;
+mod error;
 mod file;
 pub mod own;
 mod undo;
 pub mod users;
 
 use clamps::Clamped;
+pub use error::{JournalError, SwitchError, TurnError};
 pub(crate) use file::check_file;
 use file::{open_held, options, write_line};
 use undo::{Unrestored, of_radio, read};
@@ -77,23 +79,6 @@ pub struct Journal {
 struct Inherited {
     threads: BTreeMap<i32, Touched>,
     dispatched: BTreeMap<i32, Dispatched>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The file or its folder cannot be used.
-    #[error("journal {path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
-    #[error("journal {path} belongs to a running service; stop that service first")]
-    Held { path: PathBuf },
-    /// This program would not write such content.
-    #[error("journal {path}, line {line}: {why}; nothing was changed; inspect the file and remove it")]
-    Invalid {
-        path: PathBuf,
-        /// Line number; 0 for the file itself.
-        line: usize,
-        why: String,
-    },
 }
 
 /// The result of putting changes back.
@@ -447,34 +432,6 @@ impl Journal {
         (self.file, self.lines_added) = (file, 0);
         Ok(())
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum SwitchError {
-    /// The change could not be recorded in the journal, so it was not made.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The kernel does not have the feature, or refuses to switch it.
-    #[error("the scheduler feature cannot be switched: {0:?}")]
-    Refused(hrtick::State),
-}
-
-/// A knob was not turned.
-#[derive(Debug, thiserror::Error)]
-pub enum TurnError {
-    /// The change could not be recorded in the journal, so it was not made.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    #[error("{0} does not exist; this kernel or processor has no such knob")]
-    Absent(Knob),
-    /// A value that `restore` would refuse is not written.
-    #[error("{knob} holds {was:?} and should hold {value:?}, of which one is no value of this knob; it stays as it is")]
-    Odd { knob: Knob, was: String, value: String },
-    #[error("{0}")]
-    Refused(io::Error),
-    /// The kernel or the firmware accepted the value without an error, and did not take it.
-    #[error("{knob} accepted {value:?} and holds {now:?}; it does not obey, and has its former value again")]
-    Disobeyed { knob: Knob, value: String, now: String },
 }
 
 /// True if a knob that held `was` and was set to `value` took it. The kernel may round a number or limit it to its own

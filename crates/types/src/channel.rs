@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
+
 /// A name that is part of an address: 1 to 64 of `a-z A-Z 0-9 . _ -`, beginning with a letter or a digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -21,13 +23,19 @@ impl Name {
 
 /// A text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{given:?} is not a valid name; use 1 to {} of a-z, A-Z, 0-9, '.', '_' and '-', beginning with a letter or a digit",
-    Name::MAX
-)]
+#[error("{}", self.problem())]
 pub struct InvalidName {
     /// The given text, cut to twice the length of a name.
     pub given: String,
+}
+
+impl InvalidName {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let next_step =
+            format!("use 1 to {} of a-z, A-Z, 0-9, '.', '_' and '-', beginning with a letter or a digit", Name::MAX);
+        Problem::new("invalid_name", format!("{:?} is not a valid name", self.given), next_step)
+    }
 }
 
 impl FromStr for Name {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
 use crate::{InvalidSpec, Nanos, Share};
 
 /// The order in which groups get the slots of a dispatch table.
@@ -59,11 +60,27 @@ impl Default for DispatchRules {
 
 /// A rule is out of range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidDispatchRules {
-    #[error("slot {slot} is out of range; use {} to {}, such as 10ms", DispatchRules::SLOTS.0, DispatchRules::SLOTS.1)]
     Slot { slot: Nanos },
-    #[error("free minimum {free} is out of range; use {} to {}", DispatchRules::FREE.0, DispatchRules::FREE.1)]
     Free { free: Share },
+}
+
+impl InvalidDispatchRules {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::Slot { slot } => {
+                let (least, most) = DispatchRules::SLOTS;
+                (format!("slot {slot} is out of range"), format!("use {least} to {most}, such as 10ms"))
+            }
+            Self::Free { free } => {
+                let (least, most) = DispatchRules::FREE;
+                (format!("free minimum {free} is out of range"), format!("use {least} to {most}"))
+            }
+        };
+        Problem::new("invalid_dispatch_rules", message, next_step)
+    }
 }
 
 impl DispatchRules {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use crate::api::Problem;
 use crate::{
     Bytes, Choice, Class, Contract, ControlPlace, InvalidContract, InvalidQuantity, JobSource, Nanos, PERIOD_RANGE,
     PredictorSpec, Reclaiming, Share, Utility, Window,
@@ -46,16 +47,35 @@ impl<'de> Deserialize<'de> for JobRate {
 
 /// The options contradict each other, or describe no valid contract.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidOptions {
     /// Two options that exclude each other.
-    #[error("{0} and {1} cannot be used together; leave one of them out")]
     Together(&'static str, &'static str),
     /// An option without one that it needs.
-    #[error("{0} needs period or fps; add one of them")]
     NoPeriod(&'static str),
     /// A value of the contract is not valid.
-    #[error(transparent)]
-    Contract(#[from] InvalidContract),
+    Contract(InvalidContract),
+}
+
+/// No `#[from]`: the reason is the whole message, so it must not follow a second time as its source.
+impl From<InvalidContract> for InvalidOptions {
+    fn from(reason: InvalidContract) -> Self {
+        InvalidOptions::Contract(reason)
+    }
+}
+
+impl InvalidOptions {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::Together(one, other) => {
+                (format!("{one} and {other} cannot be used together"), "leave one of them out")
+            }
+            Self::NoPeriod(option) => (format!("{option} needs period or fps"), "add one of them"),
+            Self::Contract(reason) => return reason.problem(),
+        };
+        Problem::new("invalid_options", message, next_step)
+    }
 }
 
 /// All options of a contract. Fields that are not commented have the name and the meaning of [`Contract`]'s.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Profile;
+use crate::api::Problem;
 
 /// The part of a profile's key that the application chooses: the program, and the parameters on which its computation
 /// times depend. Written `player,fps=25,size=640x480`.
@@ -27,19 +28,36 @@ pub struct Platform {
 
 /// A text is not the name of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 #[allow(missing_docs)] // the messages explain the fields
 pub enum InvalidProfileName {
-    #[error("{program:?} names no program; use 1 to 64 characters without /, comma and control characters")]
     Program { program: String },
-    #[error(
-        "{text:?} is no parameter; write NAME=VALUE, each of 1 to 64 characters without spaces, comma, = and control \
-         characters, such as size=640x480"
-    )]
     Parameter { text: String },
-    #[error("the parameter {name} is given twice; give it once")]
     Twice { name: String },
-    #[error("there are more than {} parameters; name those on which the computation times depend", ProfileName::MOST)]
     TooMany,
+}
+
+impl InvalidProfileName {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::Program { program } => (
+                format!("{program:?} names no program"),
+                "use 1 to 64 characters without /, comma and control characters",
+            ),
+            Self::Parameter { text } => (
+                format!("{text:?} is no parameter"),
+                "write NAME=VALUE, each of 1 to 64 characters without spaces, comma, = and control characters, such as \
+                 size=640x480",
+            ),
+            Self::Twice { name } => (format!("the parameter {name} is given twice"), "give it once"),
+            Self::TooMany => (
+                format!("there are more than {} parameters", ProfileName::MOST),
+                "name those on which the computation times depend",
+            ),
+        };
+        Problem::new("invalid_profile_name", message, next_step)
+    }
 }
 
 impl ProfileName {

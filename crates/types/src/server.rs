@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
 use crate::{AppId, Choice, DispatchRules, Nanos, PredictorSpec, Share};
 
 /// `x/y`: at most `x` of every `y` periods may pass without their service (the thesis, §2.4.1).
@@ -17,18 +18,48 @@ pub struct Window {
 
 /// The pair is not a valid window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidWindow {
     /// A window of zero periods.
-    #[error("window {x}/0 counts over no period; use x/y with y from 1 to {}, such as 1/5", Window::MAX)]
-    Empty { x: u64 },
+    Empty {
+        x: u64,
+    },
     /// A window that would allow every period to be missed.
-    #[error("window {x}/{y} lets every period be missed; x must be below y, such as 1/5")]
-    Everything { x: u64, y: u64 },
+    Everything {
+        x: u64,
+        y: u64,
+    },
     /// A window longer than [`Window::MAX`].
-    #[error("window {x}/{y} is longer than {} periods; shorten both, such as 1/5", Window::MAX)]
-    TooLong { x: u64, y: u64 },
-    #[error("window {text:?} is not x/y, two whole numbers such as 1/5: at most 1 of every 5 periods missed")]
-    Text { text: String },
+    TooLong {
+        x: u64,
+        y: u64,
+    },
+    Text {
+        text: String,
+    },
+}
+
+impl InvalidWindow {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let most = Window::MAX;
+        let (message, next_step) = match self {
+            Self::Empty { x } => {
+                (format!("window {x}/0 counts over no period"), format!("use x/y with y from 1 to {most}, such as 1/5"))
+            }
+            Self::Everything { x, y } => {
+                (format!("window {x}/{y} lets every period be missed"), "x must be below y, such as 1/5".to_owned())
+            }
+            Self::TooLong { x, y } => {
+                (format!("window {x}/{y} is longer than {most} periods"), "shorten both, such as 1/5".to_owned())
+            }
+            Self::Text { text } => (
+                format!("window {text:?} is not x/y"),
+                "write two whole numbers, such as 1/5: at most 1 of every 5 periods missed".to_owned(),
+            ),
+        };
+        Problem::new("invalid_window", message, next_step)
+    }
 }
 
 impl Window {

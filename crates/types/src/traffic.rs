@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::Problem;
 use crate::{BitRate, Bytes, Nanos};
 
 /// The traffic specification of a stream.
@@ -30,20 +31,36 @@ struct Parts {
 
 /// The values contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum InvalidTraffic {
-    #[error("the token rate is 0; state the mean rate of the stream")]
     NoRate,
-    #[error("the largest message has 0 bytes; state the size of the largest packet")]
     NoMessage,
-    #[error("the peak rate {peak} is below the token rate {rate}; raise the peak rate to at least the token rate")]
     PeakBelowRate { peak: BitRate, rate: BitRate },
-    #[error(
-        "the bucket of {} bytes does not hold the largest message of {} bytes; use a bucket of at least {} bytes",
-        bucket.get(),
-        largest.get(),
-        largest.get()
-    )]
     BucketTooSmall { bucket: Bytes, largest: Bytes },
+}
+
+impl InvalidTraffic {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            Self::NoRate => ("the token rate is 0".to_owned(), "state the mean rate of the stream".to_owned()),
+            Self::NoMessage => {
+                ("the largest message has 0 bytes".to_owned(), "state the size of the largest packet".to_owned())
+            }
+            Self::PeakBelowRate { peak, rate } => (
+                format!("the peak rate {peak} is below the token rate {rate}"),
+                "raise the peak rate to at least the token rate".to_owned(),
+            ),
+            Self::BucketTooSmall { bucket, largest } => {
+                let (bucket, largest) = (bucket.get(), largest.get());
+                (
+                    format!("the bucket of {bucket} bytes does not hold the largest message of {largest} bytes"),
+                    format!("use a bucket of at least {largest} bytes"),
+                )
+            }
+        };
+        Problem::new("invalid_traffic", message, next_step)
+    }
 }
 
 /// Error terms of a path (RFC 2212): its deviation from a server of a constant rate.

@@ -8,7 +8,10 @@ from .ecalls import ECalls as ECalls
 
 __version__: str
 
-class Error(Exception): ...
+class Error(Exception):
+    code: str
+    next_step: str
+
 class NoDaemon(Error): ...
 class SinkEnded(Error): ...
 

@@ -20,7 +20,7 @@ use qfabric_types::{Contract, MechanismName, ThreadId};
 
 use crate::connect::{self, Service};
 use crate::contract::{ContractArgs, mechanisms};
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::interrupt::interrupted_or_hung_up;
 use crate::{output, run};
 
@@ -317,9 +317,10 @@ impl<'a> Attached<'a> {
 
 impl From<TargetError> for Failure {
     fn from(error: TargetError) -> Failure {
+        let problem = error.problem();
         match error {
-            TargetError::Invalid(why) => Failure::usage(why),
-            TargetError::Refused { why, next } => Failure::refused(format!("{why}\ntry: {next}")),
+            TargetError::Invalid { .. } => Failure::usage(Advice(&problem)),
+            TargetError::Refused { .. } => Failure::problem(&problem),
         }
     }
 }

@@ -8,7 +8,7 @@ use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
 
 use super::measure;
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::{output, profiles};
 
 /// Translates a stream file into amounts of resources, and prints each step with its formula.
@@ -67,7 +67,7 @@ pub(crate) fn read_profiles(stream: &Stream) -> Result<Profiles, Failure> {
 
 /// An input file that makes no sense: message and next step, exit code 2.
 pub(crate) fn invalid(problem: &Problem) -> Failure {
-    Failure::usage(format!("{}\ntry: {}", problem.message, problem.next_step))
+    Failure::usage(Advice(problem))
 }
 
 fn text(explanation: &Explanation) -> String {

@@ -12,7 +12,7 @@ use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::journal::Journal;
 
 use self::served::Served;
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::output;
 
 /// The command that carries out the possible fixes.
@@ -81,7 +81,7 @@ fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
         Failure::fault(format!("cannot create the folder {}: {error}; run as root", directory.display()))
     })?;
     // The fixes of an earlier call stay in force. The journal keeps the values before any fix.
-    let mut journal = Journal::open(&directory).map_err(Failure::fault)?;
+    let mut journal = Journal::open(&directory).map_err(|error| Failure::fault(Advice(&error.problem())))?;
     let debugfs = Path::new(DEBUGFS);
     let mut fixed = vec![doctor::fix_booked(debugfs)];
     fixed.extend(reclaiming.then(|| doctor::fix_reclaiming(debugfs)));
@@ -91,7 +91,8 @@ fn fix(exact: bool, reclaiming: bool) -> Result<Vec<Finding>, Failure> {
 
 /// Folder of the journal of `--fix`.
 pub(crate) fn directory() -> Result<PathBuf, Failure> {
-    Ok(Config::load(None).and_then(|config| config.directory()).map_err(Failure::usage)?.join("doctor"))
+    let daemon = Config::load(None).and_then(|config| config.directory());
+    Ok(daemon.map_err(|error| Failure::usage(Advice(&error.problem())))?.join("doctor"))
 }
 
 fn text(report: &Report, fixed: &[Finding], served: Option<&Served>) -> String {

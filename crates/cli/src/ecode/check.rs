@@ -7,7 +7,7 @@ use qfabric_ecode::{Bound, Diagnostic, Environment, Limits, Program, Warnings, b
 use serde_json::json;
 
 use super::source::{Source, events_of};
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::output;
 
 /// Compiles E-code, and prints its errors or its size.
@@ -48,7 +48,7 @@ pub(super) fn run(args: Args) -> Outcome {
     let (program, warnings) = source.compile_with_warnings(&Environment { input, ..Environment::default() })?;
     let bound = Bound::of([&program], None, limit);
     let code = args.asm.then(|| qfabric_jit::assemble(&program, Limits::default())).transpose();
-    let code = code.map_err(Failure::usage)?.map(|code| code.to_string());
+    let code = code.map_err(|error| Failure::usage(Advice(&error.problem())))?.map(|code| code.to_string());
     if args.json {
         let mut summary = summary(&program, &warnings, bound, limit);
         if let Some(code) = code {

@@ -12,7 +12,7 @@ use qfabric_types::event_json::{decode, encode};
 use serde_json::{Map, Value, json};
 
 use super::source::{Source, attribute, format_of};
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::output;
 
 /// Bytes of input that are read at most.
@@ -93,8 +93,12 @@ pub(super) fn run(args: Args) -> Outcome {
 fn engine(name: EngineName, program: &Program, limits: Limits) -> Result<Box<dyn Engine>, Failure> {
     Ok(match name {
         EngineName::Interp => Box::new(Interpreter::new(program, limits)),
-        EngineName::Jit => Box::new(Jit::new(program, limits).map_err(Failure::unavailable)?),
-        EngineName::Kernel => Box::new(KernelEngine::new(program, limits).map_err(Failure::unavailable)?),
+        EngineName::Jit => {
+            Box::new(Jit::new(program, limits).map_err(|error| Failure::unavailable(Advice(&error.problem())))?)
+        }
+        EngineName::Kernel => Box::new(
+            KernelEngine::new(program, limits).map_err(|error| Failure::unavailable(Advice(&error.problem())))?,
+        ),
     })
 }
 

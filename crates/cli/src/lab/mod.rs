@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use qfabric_netlab::{DirectionReport, Lab, LabError, LabReport, enter_user_namespace};
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Advice, Failure, Outcome};
 use crate::output;
 use crate::program::{self, Running, Waiting};
 use options::LinkOptions;
@@ -89,7 +89,7 @@ fn follow(program: Running) -> Outcome {
 /// Exit code and next step of an error of a lab.
 pub(crate) fn failure(error: LabError) -> Failure {
     let problem = error.problem();
-    let message = format!("{}\ntry: {}", problem.message, problem.next_step);
+    let message = Advice(&problem);
     match error {
         LabError::Settings(_) => Failure::usage(message),
         LabError::Rights | LabError::UserNamespace { .. } | LabError::DeviceRights | LabError::NoDevice { .. } => {

@@ -11,7 +11,7 @@ use qfabric_netlab::{
 };
 use qfabric_types::Nanos;
 
-use crate::exit::Failure;
+use crate::exit::{Advice, Failure};
 
 /// Largest file of a trace or schedule. A trace with the most lines has less.
 const FILE_MAX: u64 = 128 << 20;
@@ -100,7 +100,7 @@ impl LinkOptions {
             settings.paths.clone_from(&self.paths);
         }
         settings.mtu = self.mtu.unwrap_or(settings.mtu);
-        settings.check().map_err(|error| Failure::usage(format!("{error}\ntry: {}", error.problem().next_step)))?;
+        settings.check().map_err(|error| Failure::usage(Advice(&error.problem())))?;
         Ok(settings)
     }
 
@@ -133,7 +133,7 @@ fn text(file: &Path) -> Result<String, Failure> {
 }
 
 fn wrong(file: &Path, error: &TextError) -> Failure {
-    Failure::usage(format!("{}: {error}\ntry: {}", file.display(), error.problem().next_step))
+    Failure::usage(Advice(&error.problem())).context(file.display())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod send;
 use clap::Subcommand;
 use qfabric_carrier::Error;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Advice, Failure, Outcome};
 
 /// Sends and receives media with deadlines over METP.
 ///
@@ -54,9 +54,7 @@ fn failure(error: &Error) -> Failure {
     let problem = error.problem();
     match error {
         Error::Refused(_) | Error::Stranger { .. } => Failure::problem(&problem),
-        Error::Option { .. } | Error::Message(_) | Error::Address { .. } => {
-            Failure::usage(format!("{}\ntry: {}", problem.message, problem.next_step))
-        }
-        _ => Failure::fault(format!("{}\ntry: {}", problem.message, problem.next_step)),
+        Error::Option { .. } | Error::Message(_) | Error::Address { .. } => Failure::usage(Advice(&problem)),
+        _ => Failure::fault(Advice(&problem)),
     }
 }

@@ -188,7 +188,7 @@ fn promise(args: &Args, set: &TaskSet, options: &Options) -> Result<String, Fail
     let utilization = Utilization::of_windows(set.tasks());
     match admit(set.tasks(), options.capacity) {
         Ok(guarantee) => Ok(promised(guarantee)),
-        Err(refusal) if args.admit => Err(Failure::refused(refusal.text(&Wording {
+        Err(refusal) if args.admit => Err(Failure::problem(&refusal.problem(&Wording {
             task: &|task| set.id(task.0).to_owned(),
             time: &|tick| tick.to_string(),
             shared: Shared::Cpu,

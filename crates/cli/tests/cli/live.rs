@@ -438,10 +438,12 @@ fn without_sched_ext_the_refusal_of_ext_gives_the_reason() {
     if answer.err.contains("CAP_SYS_NICE") {
         return;
     }
-    assert!(answer.err.contains(&why.to_string()), "{answer:?} does not say {why}");
+    let refusal = why.problem();
+    let next_step = format!("try: {}", refusal.next_step);
+    assert!(answer.err.contains(&refusal.message) && answer.err.contains(&next_step), "{answer:?} does not say {why}");
     let directory = folder.path().to_str().unwrap();
     Answer::of(qfabric(folder.path()).args(["daemon", "--mechanism", "ext", "--directory", directory]))
-        .expect(4, &[&why.to_string()]);
+        .expect(4, &[&refusal.message, &next_step]);
 }
 
 #[test]

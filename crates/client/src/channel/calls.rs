@@ -51,7 +51,7 @@ impl Client {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         match !attribute.is_empty() && attribute.chars().all(fits) {
             true => self.call("PUT", &format!("/v1/monitors/{attribute}"), Some(request)),
-            false => Err(ClientError::Value(format!("{attribute:?} is no attribute; see `qfabric monitor ls`"))),
+            false => Err(ClientError::invalid(format!("{attribute:?} is no attribute"), "see `qfabric monitor ls`")),
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use qfabric_shm::{Duplex, Process, fds};
 use qfabric_types::api::channel::LeaseId;
-use qfabric_types::channel::Name;
+use qfabric_types::channel::{InvalidName, Name};
 use qfabric_types::channel_wire::{
     Decision, FromClient, FromDaemon, LateReport, MAX_MESSAGE, Reassembler, ReassemblyOutcome, VERSION, parts,
 };
@@ -522,7 +522,7 @@ pub(super) fn timeout(until: Instant) -> Timespec {
 }
 
 pub(super) fn name(text: &str) -> Result<Name, ClientError> {
-    text.parse().map_err(|error| ClientError::Value(format!("{error}")))
+    text.parse().map_err(|error: InvalidName| ClientError::Value(error.problem()))
 }
 
 pub(super) fn lost(path: &Path, why: &str) -> ClientError {

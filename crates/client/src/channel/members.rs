@@ -150,12 +150,13 @@ impl Source {
     fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<SubmitRequest<'a>, ClientError> {
         let Submission { event_type, priority, deadline, to, attributes, payload } = *event;
         if payload.len() > MAX_PAYLOAD {
-            let why = format!("an event of {} bytes; {MAX_PAYLOAD} is the limit: send it in parts", payload.len());
-            return Err(ClientError::Value(why));
+            let why = format!("an event of {} bytes, {MAX_PAYLOAD} is the limit", payload.len());
+            return Err(ClientError::invalid(why, "send it in parts"));
         }
         if attributes.len() > MAX_ATTRIBUTES || attributes.iter().any(|(key, _)| !(1..=MAX_KEY).contains(&key.len())) {
-            let why = format!("at most {MAX_ATTRIBUTES} attributes, each name 1 to {MAX_KEY} of a-z, A-Z, 0-9 and '_'");
-            return Err(ClientError::Value(why));
+            let limits =
+                format!("use at most {MAX_ATTRIBUTES} attributes, each name 1 to {MAX_KEY} of a-z, A-Z, 0-9 and '_'");
+            return Err(ClientError::invalid("the event has too many attributes, or one without a valid name", limits));
         }
         Ok(SubmitRequest {
             source: self.number,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qfabric_types::api::channel::{ChannelInfo, ChannelRequest, GroupRequest, LeaseId, Policy, PolicyInfo, QosRange};
-use qfabric_types::channel::{ChannelId, Name};
+use qfabric_types::channel::{ChannelId, InvalidName, Name};
 use qfabric_types::channel_wire::{Decision, FromClient, Report};
 use qfabric_types::monitor::MAX_NAME;
 
@@ -78,7 +78,7 @@ impl Channels {
 
     /// Opens a channel that some host holds: `NAME`, or `quality:NAME`.
     pub fn open(&self, channel: &str) -> Result<Channel, ClientError> {
-        let id: ChannelId = channel.parse().map_err(|error| ClientError::Value(format!("{error}")))?;
+        let id: ChannelId = channel.parse().map_err(|error: InvalidName| ClientError::Value(error.problem()))?;
         let info = self.0.client.open_channel(&id, self.0.own()?)?;
         Ok(Channel::new(self.0.clone(), info))
     }
@@ -154,8 +154,8 @@ impl Registration {
         let fits = attribute.starts_with("app.") && attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
         if !fits || attribute == "app.rate_milli" {
             let shown: String = attribute.chars().take(80).collect();
-            let why = "a name of at most 48 characters that begins with app.; app.rate_milli is counted by the service";
-            return Err(ClientError::Value(format!("{shown:?} is nothing that an application reports: {why}")));
+            let next = "use a name of at most 48 characters that begins with app.; the service counts app.rate_milli";
+            return Err(ClientError::invalid(format!("{shown:?} is nothing that an application reports"), next));
         }
         self.inner.send(&FromClient::Report(Report { registration: self.number, attribute, value }))
     }

@@ -78,11 +78,14 @@ impl Transcoders {
         let fits = (1..=MAX_KEY - PREFIX.len()).contains(&name.len());
         if !fits || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             let most = MAX_KEY - PREFIX.len();
-            let why = format!("{name:?} is no name of a transcoder: use 1 to {most} of a-z, A-Z, 0-9 and '_'");
-            return Err(ClientError::Value(why));
+            let next = format!("use 1 to {most} of a-z, A-Z, 0-9 and '_'");
+            return Err(ClientError::invalid(format!("{name:?} is no name of a transcoder"), next));
         }
         if self.steps.iter().any(|known| known.transcoder.name() == name) {
-            return Err(ClientError::Value(format!("the chain has a transcoder {name} already; give it another name")));
+            return Err(ClientError::invalid(
+                format!("the chain has a transcoder {name} already"),
+                "give it another name",
+            ));
         }
         self.steps.push(step);
         Ok(self)
@@ -91,7 +94,7 @@ impl Transcoders {
     pub(super) fn run(&mut self, payload: &[u8]) -> Result<Transcoded, ClientError> {
         let Some((head, data)) = payload.split_at_checked(self.head) else {
             let why = format!("an event of {} bytes; the transcoders begin behind {}", payload.len(), self.head);
-            return Err(ClientError::Value(why));
+            return Err(ClientError::invalid(why, "submit the whole structure before the data"));
         };
         let (mut data, mut applied) = (data.to_vec(), Vec::new());
         for Step { is_mandatory, transcoder } in &mut self.steps {

@@ -40,11 +40,8 @@ impl Inner {
         let known = lock(&self.names);
         known.get(name).copied().ok_or_else(|| {
             let names: Vec<_> = known.keys().map(String::as_str).collect();
-            let why = format!(
-                "there is no attribute {name:?}; the subscriptions of this connection use: {}",
-                names.join(", ")
-            );
-            ClientError::Value(why)
+            let used = format!("use one of the subscriptions of this connection: {}", names.join(", "));
+            ClientError::invalid(format!("there is no attribute {name:?}"), used)
         })
     }
 

@@ -38,9 +38,8 @@ impl OwnService {
         let size = self.info.format.size as usize;
         if data.len() != size {
             let format = &self.info.format.name;
-            let why =
-                format!("the data has {} bytes, but struct {format} has {size}; raise the whole structure", data.len());
-            return Err(ClientError::Value(why));
+            let why = format!("the data has {} bytes, but struct {format} has {size}", data.len());
+            return Err(ClientError::invalid(why, "raise the whole structure"));
         }
         let deadline_us = deadline.get().div_ceil(1_000);
         match self.inner.lease.raise(&RaiseRequest { service: self.info.id, pid, deadline_us, cpu, data })? {

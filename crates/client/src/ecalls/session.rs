@@ -78,7 +78,10 @@ impl Ecalls {
     /// system call.
     pub fn defer(&self, value: i64) -> Result<(), ClientError> {
         self.0.lease.own()?;
-        self.0.down()?.defer(value).map_err(|full| ClientError::Value(full.to_string()))
+        self.0
+            .down()?
+            .defer(value)
+            .map_err(|full| ClientError::invalid(full.to_string(), "try again when the batch was processed"))
     }
 
     /// Sends `data` to the owner of a service and waits at most `patience` for the answer.

@@ -50,9 +50,8 @@ impl Sockets {
         let number = fd.as_raw_fd() as u32;
         if !self.page.set_interest(number, true) {
             let most = qfabric_types::memory::SOCKETS;
-            let why =
-                format!("the descriptor is {number}, but the module serves 0 to {}; use a lower descriptor", most - 1);
-            return Err(ClientError::Value(why));
+            let why = format!("the descriptor is {number}, but the module serves 0 to {}", most - 1);
+            return Err(ClientError::invalid(why, "use a lower descriptor"));
         }
         let is_bound = self.binder.as_ref().is_some_and(|binder| binder.bind(fd).is_ok());
         if !is_bound {

@@ -95,6 +95,6 @@ impl Fabric {
         let application = "qfabric".parse().expect("is a name");
         let member = Registration { application, group, parent: None, level: 4, qos: Vec::new() };
         let joined = self.network.with(|node, now| node.register(member, now));
-        joined.map(drop).map_err(|error| DaemonError::Channels(format!("{key}: {error}")))
+        joined.map(drop).map_err(|error| DaemonError::refused(key, error.problem()))
     }
 }

@@ -152,7 +152,7 @@ impl Fabric {
         let application = "qfabric".parse().expect("is a name");
         let member = Registration { application, group: group(), parent: None, level: 4, qos: Vec::new() };
         let joined = self.network.with(|node, now| node.register(member, now));
-        joined.map(drop).map_err(|error| DaemonError::Channels(format!("channels.lend: {error}")))
+        joined.map(drop).map_err(|error| DaemonError::refused("channels.lend", error.problem()))
     }
 
     /// Asks the other hosts for a loan.

@@ -170,9 +170,8 @@ impl Channels {
         fabric.begin_contracts()?;
         fabric.begin_ecalls()?;
         for policy in &config.policy {
-            let refused = |problem: Problem| format!("channels.policy: {problem}");
             let started = fabric.start_policy(None, policy.clone());
-            started.map_err(|problem| DaemonError::Channels(refused(problem)))?;
+            started.map_err(|problem| DaemonError::refused("channels.policy", problem))?;
         }
         let (host, realm, engine, listen) = (&fabric.host, &config.realm, config.engine, config.listen.join(", "));
         tracing::info!(%host, %realm, ?engine, listen, "this host has channels");
@@ -199,7 +198,7 @@ impl Fabric {
         timeline: Arc<Recorder>,
         ending: &Ending,
     ) -> Result<Fabric, DaemonError> {
-        let failed = |error: std::io::Error| DaemonError::Channels(error.to_string());
+        let failed = |error: std::io::Error| DaemonError::channels(error);
         let mailbox = Arc::new(Mailbox::new(ending).map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;

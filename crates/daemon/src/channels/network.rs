@@ -15,7 +15,7 @@ use qfabric_link::{
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
 use qfabric_sync::{Lock, rank};
-use qfabric_types::api::Claim;
+use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::Reading;
 use qfabric_types::{Instant, ThreadId};
@@ -48,7 +48,7 @@ pub(super) struct ManagedNode {
 impl Network {
     /// Joins the configured network.
     pub(super) fn open(config: &ChannelsConfig, host: Name, mailbox: &Arc<Mailbox>) -> Result<Network, DaemonError> {
-        let refused = |error: link::Error| DaemonError::Channels(error.to_string());
+        let refused = |error: link::Error| DaemonError::refused("channels", error.problem());
         let mut own = node::config(host.clone());
         let linked = linked(config, host).map_err(refused)?;
         if let Some(link::Config { security: Security::Tls(tls), .. }) = &linked {
@@ -210,11 +210,9 @@ pub(super) fn hurry(link: &Link<ManagedNode>, priority: u32) {
 /// Other hosts believe only routers about frames of third hosts.
 fn is_router(combiner: Option<&Name>, tls: &Tls) -> Result<(), DaemonError> {
     let Some(combiner) = combiner.filter(|combiner| !tls.access.routers.contains(*combiner)) else { return Ok(()) };
-    Err(DaemonError::Channels(format!(
-        "channels.combiner {combiner} is not among the routers of {}; add it to `routers` on all hosts, or leave \
-         channels.combiner out",
-        tls.access.path.display()
-    )))
+    let message = format!("channels.combiner {combiner} is not among the routers of {}", tls.access.path.display());
+    let next_step = "add it to `routers` on all hosts, or leave channels.combiner out";
+    Err(DaemonError::Part(Problem::new("channels", message, next_step)))
 }
 
 /// The engine's configuration; none if there are no other hosts.

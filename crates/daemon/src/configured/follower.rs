@@ -61,10 +61,7 @@ impl Follower {
             Ok(listed) => listed,
             // It has vanished after it was found.
             Err(_) if self.config.place.folder().is_none() => BTreeSet::new(),
-            Err(error) => {
-                let next_step = "check that the service may read the group's folder";
-                return self.report(Problem::new("group", error.to_string(), next_step));
-            }
+            Err(error) => return self.report(error.problem()),
         };
         let is_same = listed == self.listed;
         self.listed = listed;

@@ -304,7 +304,7 @@ impl Requests {
     /// Replaces all limits. When this returns, all are in force, or nothing has changed.
     pub(crate) async fn set_limits(&self, limits: HostLimits) -> Result<HostLimits, Problem> {
         let checked = limits.check().and_then(|()| check_capacity(limits.capacity));
-        checked.map_err(|why| problem::invalid_limit(&why))?;
+        checked.map_err(|why| why.problem())?;
         self.ask(|reply| Command::SetLimits { limits: Box::new(limits), reply }).await
     }
 
@@ -316,7 +316,7 @@ impl Requests {
     /// Changes some limits. When this returns, all changes are in force, or nothing has changed.
     pub(crate) async fn change_limits(&self, patch: LimitsPatch) -> Result<HostLimits, Problem> {
         let capacity = if let Change::Set(capacity) = patch.capacity { Some(capacity) } else { None };
-        check_capacity(capacity).map_err(|why| problem::invalid_limit(&why))?;
+        check_capacity(capacity).map_err(|why| why.problem())?;
         self.ask(|reply| Command::ChangeLimits { patch: Box::new(patch), reply }).await
     }
 

@@ -150,7 +150,7 @@ impl Engine {
 
     /// Reads and writes in one turn, so that no concurrent change is lost.
     fn change_limits(&mut self, patch: &LimitsPatch, now: Instant) -> Result<HostLimits, Problem> {
-        let limits = patch.apply(&self.limits).map_err(|why| problem::invalid_limit(&why))?;
+        let limits = patch.apply(&self.limits).map_err(|why| why.problem())?;
         self.set_limits(limits, now)
     }
 

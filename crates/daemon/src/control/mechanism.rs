@@ -66,9 +66,9 @@ pub(super) fn open(which: Kind, config: &Config, journal: Journal) -> Result<Ope
 }
 
 fn open_dispatcher(config: &Config, journal: Journal) -> Result<Opened, StartError> {
-    dispatcher::supported().map_err(|why| StartError::Mechanism(why.to_string()))?;
+    dispatcher::supported().map_err(StartError::Mechanism)?;
     let mechanism = DispatcherMechanism::new(config.mechanism.rules());
-    let mechanism = mechanism.map_err(|why| StartError::Mechanism(why.to_string()))?.with_journal(journal);
+    let mechanism = mechanism.map_err(|why| StartError::Mechanism(why.problem()))?.with_journal(journal);
     let all = mechanism.capacity().unwrap_or_default();
     let room = Room::of_servers(all, config.limits.capacity, Share::ZERO);
     Ok(Opened { mechanism: Box::new(mechanism), room, best_effort: None, journal: None })
@@ -114,7 +114,7 @@ fn open_ext(config: &Config, journal: Journal) -> Result<Opened, StartError> {
         best_effort_window: Window::NONE,
         ..ExtConfig::default()
     };
-    let mechanism = ExtMechanism::load(&asked).map_err(|why| StartError::Mechanism(why.to_string()))?;
+    let mechanism = ExtMechanism::load(&asked).map_err(|why| StartError::Mechanism(why.problem()))?;
     let all = mechanism.capacity().unwrap_or_default();
     let own = config.control_reservation()?.map_or(Share::ZERO, Reservation::share);
     let room = Room::of_servers(all, config.limits.capacity, own);

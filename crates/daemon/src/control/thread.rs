@@ -16,6 +16,7 @@ use qfabric_host::{Host, HostConfig};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
 use qfabric_linux::{ApplyError, alternatives, memory, observe};
+use qfabric_types::api::Problem;
 use qfabric_types::{Reservation, Share, ThreadId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -73,17 +74,33 @@ pub(crate) struct Ready {
 
 /// The control thread cannot start.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub(crate) enum StartError {
-    #[error("cannot start the control thread: {0}")]
     Thread(#[from] io::Error),
-    #[error("cannot probe how much bandwidth the kernel admits: {0}; run `qfabric doctor`")]
     Probe(#[from] ApplyError),
-    #[error(transparent)]
     Config(#[from] InvalidConfig),
-    #[error("{0}")]
-    Mechanism(String),
-    #[error("the control thread ended during its start; see the log for the cause")]
+    Mechanism(Problem),
     Ended,
+}
+
+impl StartError {
+    /// The error with its next step.
+    pub(crate) fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            StartError::Mechanism(problem) => return problem.clone(),
+            StartError::Config(error) => return error.problem(),
+            StartError::Thread(error) => (
+                format!("cannot start the control thread: {error}"),
+                "raise the limits of the service (LimitNPROC, memory)",
+            ),
+            StartError::Probe(error) => {
+                let why = error.problem().message;
+                (format!("cannot probe how much bandwidth the kernel admits: {why}"), "run `qfabric doctor`")
+            }
+            StartError::Ended => ("the control thread ended during its start".to_owned(), "see the log for the cause"),
+        };
+        Problem::new("not_started", message, next_step)
+    }
 }
 
 /// Starts the thread and waits until it is ready.

@@ -124,10 +124,7 @@ impl Accounts {
         let Some(program) = self.programs.get_mut(&reserve) else { return };
         match done {
             Ok(()) => (program.protection, program.missing) = (MemoryProtection::Group, None),
-            Err(error) => {
-                let next = "read the log of the service; it needs root and an own root of control groups";
-                program.missing = Some(format!("the kernel refused the group: {error}; {next}"));
-            }
+            Err(error) => program.missing = Some(error.to_string()),
         }
     }
 

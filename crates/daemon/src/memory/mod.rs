@@ -114,7 +114,7 @@ impl Memory {
     /// Promises `bytes` to a process. `groups`: all groups of the process.
     pub(crate) fn promise(self: &Arc<Self>, whom: PromiseTarget<'_>, bytes: Bytes) -> Result<Promise, Problem> {
         let PromiseTarget { owner, groups, name, pid, from } = whom;
-        let lack = self.lack.as_ref().map(|lack| format!("{lack}; {}", lack.next_step()));
+        let lack = self.lack.as_ref().map(ToString::to_string);
         let reserve = self.accounts.with(|accounts| {
             let owner = accounts.broker.limits().counted_for(owner, groups);
             let drawn = from.and_then(|id| accounts.take_from(id, bytes));
@@ -136,7 +136,7 @@ impl Memory {
     /// # Errors
     /// The host cannot give the global reserve, or more is promised; the old limits stay in force.
     pub(crate) fn set_limits(&self, limits: &HostMemoryLimits) -> Result<(), Problem> {
-        check_reserve(limits, self.total).map_err(|why| crate::problem::invalid_limit(&why))?;
+        check_reserve(limits, self.total).map_err(|why| why.problem())?;
         let limits = config::broker_limits(limits, self.total);
         self.accounts.with(|accounts| accounts.broker.set_limits(limits)).map_err(|refusal| refusal.problem())
     }

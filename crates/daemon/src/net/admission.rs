@@ -11,7 +11,7 @@ use super::problems;
 pub(super) fn check(attachment: &Attachment, instead_of: Option<StreamId>, spec: &StreamSpec) -> Result<(), Problem> {
     let others = attachment.streams().filter(|(id, _)| Some(*id) != instead_of).map(|(_, spec)| spec);
     let all: Vec<&StreamSpec> = others.chain([spec]).collect();
-    admit(&all, attachment.rate_bps(), attachment.best_effort()).map_err(problems::over_link)
+    admit(&all, attachment.rate_bps(), attachment.best_effort())
 }
 
 /// The largest C from 1 to `most` that the link carries; 0 if it carries none.

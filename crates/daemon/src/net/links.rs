@@ -75,7 +75,7 @@ pub(super) fn shortage(end: &LinkEnd, asked: BitRate, largest: BitRate) -> Short
 impl State {
     /// Opens a link, or gives an open one other limits. Attaches the interface if it is not under packet scheduling.
     pub(super) fn open_link(&mut self, interface: &str, request: &LinkRequest) -> Result<InterfaceInfo, Problem> {
-        request.check().map_err(|why| problems::invalid(why.to_string(), "change this value and send it again"))?;
+        request.check().map_err(|why| Problem { code: "net_invalid".to_owned(), ..why.problem() })?;
         if self.is_over {
             return Err(problem::stopping());
         }

@@ -113,14 +113,6 @@ pub(super) fn over_measured_delay(message: String) -> Problem {
     problem::new("over_link", message, next)
 }
 
-pub(super) fn over_link(message: String) -> Problem {
-    problem::new(
-        "over_link",
-        message,
-        "request less, end a stream (qfabric net stream rm), or attach with a higher --rate",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

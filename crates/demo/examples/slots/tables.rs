@@ -26,7 +26,7 @@ fn show(title: &str, rules: &DispatchRules, groups: &[(&str, u64, u64)]) -> Resu
         period: Nanos::from_millis(*period),
     };
     let demands: Vec<Demand> = groups.iter().enumerate().map(demand).collect();
-    let table = admit(rules, &demands).map_err(|refusal| anyhow!("{}", refusal.message()))?;
+    let table = admit(rules, &demands).map_err(|refusal| anyhow!("{}", refusal.problem().message))?;
     let slot = rules.slot.get() / 1_000_000;
     let periods: Vec<String> = groups.iter().map(|(_, _, period)| period.to_string()).collect();
     println!(

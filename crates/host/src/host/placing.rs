@@ -69,7 +69,7 @@ fn promise_of(app: AppId, contract: &Contract, guaranteed: Share) -> Option<Prom
 }
 
 /// Whether one CPU can keep all its promises within its capacity.
-type Test = Box<dyn Fn(&[Promise], Share) -> Result<(), String>>;
+type Test = Box<dyn Fn(&[Promise], Share) -> Result<(), Problem>>;
 
 /// The admission test of the mechanism in force.
 fn test_of(config: &HostConfig) -> Test {
@@ -80,7 +80,7 @@ fn test_of(config: &HostConfig) -> Test {
 }
 
 /// Whether a dispatch table has slots for all promises of a CPU. The rules contain its capacity.
-fn fit_in_slots(rules: &DispatchRules, promises: &[Promise]) -> Result<(), String> {
+fn fit_in_slots(rules: &DispatchRules, promises: &[Promise]) -> Result<(), Problem> {
     let demand = |promise: &Promise| dispatch::Demand {
         group: dispatch::GroupId(promise.app.0),
         service: promise.service,
@@ -91,15 +91,15 @@ fn fit_in_slots(rules: &DispatchRules, promises: &[Promise]) -> Result<(), Strin
         promise.map_or_else(|| group.to_string(), |promise| promise.name.clone())
     };
     let demands: Vec<dispatch::Demand> = promises.iter().map(demand).collect();
-    dispatch::admit(rules, &demands).map(drop).map_err(|refusal| refusal.text(&called))
+    dispatch::admit(rules, &demands).map(drop).map_err(|refusal| refusal.problem_for(&called))
 }
 
 /// DWCS's own admission test: the windows of these promises will never be violated on one CPU, of which `capacity`
 /// is for them and the rest for best effort, which is a task among them.
-fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Result<(), String> {
+fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Result<(), Problem> {
     move |promises, capacity| {
         let task = |service: Nanos, period: Nanos, window: Window| {
-            dwcs::Task::new(period.get(), service.get(), window).map_err(|why| why.to_string())
+            dwcs::Task::new(period.get(), service.get(), window).map_err(|why| why.problem())
         };
         let mut tasks: Vec<dwcs::Task> =
             promises.iter().map(|p| task(p.service, p.period, p.window)).collect::<Result<_, _>>()?;
@@ -113,7 +113,7 @@ fn keeper(best_effort: Option<Reservation>) -> impl Fn(&[Promise], Share) -> Res
         };
         let wording =
             dwcs::Wording { task: &called, time: &|ns| Nanos::new(ns).to_string(), shared: dwcs::Shared::Cpu };
-        dwcs::admit(&tasks, whole).map(drop).map_err(|refusal| refusal.text(&wording))
+        dwcs::admit(&tasks, whole).map(drop).map_err(|refusal| refusal.problem(&wording))
     }
 }
 

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{Nanos, Reservation, Share, ThreadId};
 
 use super::shift::{LEAST, shift};
@@ -60,21 +61,38 @@ const ROUNDS: usize = 12;
 
 /// Why the lent bandwidth could not be measured. No reservation is held any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum LentError {
     /// The kernel's own sums are wrong from the start, so the measured rate does not show wrongly lent bandwidth.
-    #[error(
-        "Linux 6.12 to 6.16 count their own servers twice when GRUB computes the free bandwidth, so wrongly lent \
-         bandwidth cannot be measured; use Linux 6.17 or later"
-    )]
     Miscounted,
     /// GRUB may lend the bandwidth of a reserved thread while the thread sleeps.
-    #[error("{threads} threads hold reservations, and GRUB may lend their bandwidth while they sleep; stop them first")]
     Reserved { threads: usize },
     #[error(transparent)]
     Books(#[from] BooksError),
     /// The measuring threads got no reservation.
     #[error(transparent)]
     Refused(#[from] ApplyError),
+}
+
+impl LentError {
+    /// The error with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            LentError::Miscounted => (
+                "Linux 6.12 to 6.16 count their own servers twice when GRUB computes the free bandwidth, so wrongly \
+                 lent bandwidth cannot be measured"
+                    .to_owned(),
+                "use Linux 6.17 or later",
+            ),
+            LentError::Reserved { threads } => (
+                format!("{threads} threads hold reservations, and GRUB may lend their bandwidth while they sleep"),
+                "stop them first",
+            ),
+            LentError::Books(error) => return error.problem(),
+            LentError::Refused(error) => return error.problem(),
+        };
+        Problem::new("lent", message, next_step)
+    }
 }
 
 /// Bandwidth of each CPU that is reserved and that GRUB lends nevertheless. CPUs with less than [`TOLERANCE`] are left

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use qfabric_types::Share;
+use qfabric_types::api::Problem;
 
 use crate::capacity::{self, CPU, Probes};
 use crate::cpus::CpuList;
@@ -79,20 +80,38 @@ impl Books {
 
 /// Why the booked bandwidth cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum BooksError {
     /// The process runs in a container, or `/proc` hides the processes of other users.
-    #[error("some threads of this host are invisible to this process; run as root and outside any container")]
     NotAllSeen,
     /// `kernel.sched_rt_runtime_us` is −1: the kernel books reservations and refuses none.
-    #[error(
-        "kernel.sched_rt_runtime_us is -1, so the kernel refuses nothing; mount debugfs to read the booked bandwidth"
-    )]
     NoLimit,
     /// Other programs reserve and release without a pause.
-    #[error("reservations changed during each of {LOOKS} readings; try again when fewer programs start and stop")]
     Restless,
     #[error(transparent)]
     Probe(#[from] ApplyError),
+}
+
+impl BooksError {
+    /// The error with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            BooksError::NotAllSeen => (
+                "some threads of this host are invisible to this process".to_owned(),
+                "run as root and outside any container",
+            ),
+            BooksError::NoLimit => (
+                "kernel.sched_rt_runtime_us is -1, so the kernel refuses nothing".to_owned(),
+                "mount debugfs to read the booked bandwidth",
+            ),
+            BooksError::Restless => (
+                format!("reservations changed during each of {LOOKS} readings"),
+                "try again when fewer programs start and stop",
+            ),
+            BooksError::Probe(error) => return error.problem(),
+        };
+        Problem::new("books", message, next_step)
+    }
 }
 
 /// Reads the booked bandwidth: from `debugfs` if it can be read, otherwise by probing admission control, which takes

@@ -24,6 +24,7 @@ use crate::cpus::CpuList;
 use crate::files;
 use crate::threads;
 use qfabric_types::ThreadId;
+use qfabric_types::api::Problem;
 
 /// Time for which the sum must not change before a rebuild. Longer than any period, so no departure is pending.
 const STILL: Duration = Duration::from_millis(5_000);
@@ -37,26 +38,56 @@ const FOLDER: &str = "qfabric-rebuild-";
 
 /// Why the root domain was not rebuilt. The host is unchanged.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum RebuildError {
     #[error(transparent)]
     Books(#[from] BooksError),
     /// Threads leave SCHED_DEADLINE without a pause.
-    #[error("threads left SCHED_DEADLINE during each of the last {} s; stop such programs and try again", LONGEST.as_secs())]
     Pending,
-    #[error("no cpuset hierarchy is mounted; mount cgroup2 and try again, or restart the machine")]
     NoCpusets,
     /// The administrator has partitioned the CPUs.
-    #[error("{} is {found:?}, not 1: this host is partitioned; restart the machine instead", path.display())]
-    Partitioned { path: PathBuf, found: String },
+    Partitioned {
+        path: PathBuf,
+        found: String,
+    },
     /// A partition would take a CPU from reserved threads.
-    #[error(
-        "{threads} threads are reserved, and with cgroup v2 a partition would take a CPU from them; stop them first"
-    )]
-    Reserved { threads: usize },
-    #[error("this host has only one CPU, so no cpuset partition is possible; restart the machine instead")]
+    Reserved {
+        threads: usize,
+    },
     OneCpu,
-    #[error("{}: {source}; run the command as root", path.display())]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+impl RebuildError {
+    /// The error with its next step.
+    pub fn problem(&self) -> Problem {
+        let restart = "restart the machine instead";
+        let (message, next_step) = match self {
+            RebuildError::Books(error) => return error.problem(),
+            RebuildError::Pending => (
+                format!("threads left SCHED_DEADLINE during each of the last {} s", LONGEST.as_secs()),
+                "stop such programs and try again",
+            ),
+            RebuildError::NoCpusets => {
+                ("no cpuset hierarchy is mounted".to_owned(), "mount cgroup2 and try again, or restart the machine")
+            }
+            RebuildError::Partitioned { path, found } => {
+                (format!("{} is {found:?}, not 1: this host is partitioned", path.display()), restart)
+            }
+            RebuildError::Reserved { threads } => (
+                format!("{threads} threads are reserved, and with cgroup v2 a partition would take a CPU from them"),
+                "stop them first",
+            ),
+            RebuildError::OneCpu => {
+                ("this host has only one CPU, so no cpuset partition is possible".to_owned(), restart)
+            }
+            RebuildError::Io { path, source } => (format!("{}: {source}", path.display()), "run the command as root"),
+        };
+        Problem::new("rebuild", message, next_step)
+    }
 }
 
 /// Rebuilds the root domain if some bandwidth has no owner. Returns the books before and after. Waits until no

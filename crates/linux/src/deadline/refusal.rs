@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{Reservation, ThreadId};
 use rustix::thread::CapabilitySet;
 
@@ -62,6 +63,7 @@ pub(crate) fn denied(thread: ThreadId, error: &io::Error) -> ApplyError {
 }
 
 pub(crate) fn not_recorded(thread: ThreadId, error: &JournalError) -> ApplyError {
-    let why = format!("its state could not be recorded in the journal, so it was not changed: {error}");
-    ApplyError::Denied { thread, errno: libc::EIO, why, fix: "free some space in the run folder".into() }
+    let Problem { message, next_step: fix, .. } = error.problem();
+    let why = format!("its state could not be recorded in the journal, so it was not changed: {message}");
+    ApplyError::Denied { thread, errno: libc::EIO, why, fix }
 }

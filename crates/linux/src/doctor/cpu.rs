@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{MechanismName, Nanos, Reservation, Share, ThreadId};
 use rustix::thread::CapabilitySet;
 
@@ -77,7 +78,7 @@ fn mechanism(facts: &Facts, room: &Result<Share, ApplyError>) -> Finding {
 fn reason(error: &ApplyError) -> String {
     match error {
         ApplyError::Denied { why, .. } => why.clone(),
-        other => other.to_string(),
+        other => other.problem().message,
     }
 }
 
@@ -87,7 +88,7 @@ fn remedy(error: &ApplyError) -> String {
         ApplyError::Affinity { needed, .. } => {
             format!("allow this program to run on CPUs {needed}, or move it to a cpuset partition")
         }
-        _ => "resolve this error and try again".into(),
+        other => other.problem().next_step,
     }
 }
 
@@ -110,8 +111,9 @@ pub(super) fn booked(books: &Result<Books, BooksError>) -> Finding {
     let books = match books {
         Ok(books) => books,
         Err(error) => {
-            let fix = "resolve this error; the finding `admission_room` shows the free bandwidth in any case";
-            return Finding::new("booked", State::Unknown, format!("unknown: {error}")).fix(fix);
+            let Problem { message, next_step, .. } = error.problem();
+            let fix = format!("{next_step}; the finding `admission_room` shows the free bandwidth in any case");
+            return Finding::new("booked", State::Unknown, format!("unknown: {message}")).fix(fix);
         }
     };
     let cpus = |units: u64| capacity::share_of(units);
@@ -151,8 +153,10 @@ pub(super) fn fix_booked(debugfs: &Path) -> Finding {
     match books::rebuild(debugfs) {
         Ok((before, _)) if before.without_owner() == 0 => Finding::ok("booked", "all booked bandwidth has an owner"),
         Ok((before, after)) => rebuilt(&before, &after),
-        Err(error) => Finding::new("booked", State::Unknown, format!("the root domain was not rebuilt: {error}"))
-            .fix("resolve this error and try again"),
+        Err(error) => {
+            let Problem { message, next_step, .. } = error.problem();
+            Finding::new("booked", State::Unknown, format!("the root domain was not rebuilt: {message}")).fix(next_step)
+        }
     }
 }
 
@@ -275,8 +279,8 @@ pub(super) fn fix_reclaiming(debugfs: &Path) -> Finding {
 }
 
 fn not_measured(error: &LentError) -> Finding {
-    let fix = "resolve this error, and measure while no thread is reserved";
-    Finding::new("reclaiming", State::Unknown, format!("unknown: {error}")).fix(fix)
+    let Problem { message, next_step, .. } = error.problem();
+    Finding::new("reclaiming", State::Unknown, format!("unknown: {message}")).fix(next_step)
 }
 
 fn parts(lent: &BTreeMap<u32, Share>) -> String {
@@ -343,7 +347,9 @@ mod tests {
         assert!(leaked.state == State::Warn && leaked.fixable, "{leaked:?}");
         assert!(leaked.reason.contains("0.062500 CPU is booked with no owner"), "{leaked:?}");
         assert!(leaked.reason.contains("servers 0.1 CPU;"), "a leak is not counted for the servers: {leaked:?}");
-        assert_eq!(booked(&Err(BooksError::NotAllSeen)).state, State::Unknown);
+        let unknown = booked(&Err(BooksError::NotAllSeen));
+        assert_eq!((unknown.state, unknown.reason.contains("run as root")), (State::Unknown, false), "{unknown:?}");
+        assert!(unknown.fix.as_ref().is_some_and(|fix| fix.starts_with("run as root")), "{unknown:?}");
     }
 
     #[test]
@@ -363,6 +369,7 @@ mod tests {
         assert!(found.state == State::Warn && found.reason.contains("0.42 CPU of CPU 1"), "{found:?}");
         let unknown = reclaiming(Err(LentError::Reserved { threads: 3 }));
         assert!(unknown.state == State::Unknown && unknown.reason.contains("3 threads hold"), "{unknown:?}");
+        assert_eq!(unknown.fix.as_deref(), Some("stop them first"));
     }
 
     #[test]

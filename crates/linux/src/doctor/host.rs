@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use qfabric_types::Nanos;
+use qfabric_types::api::Problem;
 
 use super::{Facts, Finding, State, cpu};
 use crate::cgroup::{self, Mounts};
@@ -77,8 +78,9 @@ fn memory_protection(mounts: &Mounts) -> Finding {
             Finding::ok("memory_protection", reason)
         }
         Err(lack) => {
-            let reason = format!("{lack}; reserves of `qfabric run --memory` are only counted");
-            Finding::new("memory_protection", State::Warn, reason).fix(lack.next_step())
+            let Problem { message, next_step, .. } = lack.problem();
+            let reason = format!("{message}; reserves of `qfabric run --memory` are only counted");
+            Finding::new("memory_protection", State::Warn, reason).fix(next_step)
         }
     }
 }

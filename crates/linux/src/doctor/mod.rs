@@ -17,6 +17,7 @@ mod schedulers;
 
 use std::path::Path;
 
+use qfabric_types::api::Problem;
 use qfabric_types::{MechanismName, Share};
 
 use crate::books;
@@ -128,7 +129,10 @@ pub fn fix(debugfs: &Path, journal: &mut Journal) -> Finding {
         Ok(true) => Finding::ok("hrtick_dl", "switched on; the former state will be restored"),
         Ok(false) => Finding::ok("hrtick_dl", "it was already on"),
         Err(SwitchError::Refused(state)) => cpu::hrtick(state, None),
-        Err(error) => Finding::new("hrtick_dl", State::Missing, error.to_string()),
+        Err(SwitchError::Journal(error)) => {
+            let Problem { message, next_step, .. } = error.problem();
+            Finding::new("hrtick_dl", State::Missing, message).fix(next_step)
+        }
     }
 }
 

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use qfabric_sync::assert_may_block;
 use qfabric_types::Bytes;
+use qfabric_types::api::Problem;
 
 use crate::cgroup::Mounts;
 use crate::files;
@@ -45,16 +46,33 @@ const SWAP: &str = "memory.swap.max";
 
 /// A change of a control group failed; what it had changed is put back.
 #[derive(Debug, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum GroupError {
-    #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("the record {} cannot be written: {source}", path.display())]
     Record { path: PathBuf, source: io::Error },
-    #[error("process {pid} has no control group of version 2")]
     NoGroup { pid: i32 },
 }
 
 impl GroupError {
+    /// The error with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            GroupError::File { path, source } => (
+                format!("the kernel refused the control group: {}: {source}", path.display()),
+                "run it as root, with a root of control groups of its own",
+            ),
+            GroupError::Record { path, source } => {
+                let path = path.display();
+                (format!("the record {path} cannot be written: {source}"), "free some space in the run folder")
+            }
+            GroupError::NoGroup { pid } => (
+                format!("process {pid} has no control group of version 2"),
+                "start the program in a control group of version 2",
+            ),
+        };
+        Problem::new("memory_group", message, next_step)
+    }
+
     fn of(path: &Path) -> impl FnOnce(io::Error) -> GroupError + '_ {
         |source| GroupError::File { path: path.to_owned(), source }
     }

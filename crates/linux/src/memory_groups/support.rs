@@ -2,29 +2,39 @@
 
 use std::path::PathBuf;
 
+use qfabric_types::api::Problem;
+
 use crate::cgroup::Mounts;
 use crate::files;
 
 /// The reason why this host cannot protect the memory of a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum MemoryLack {
-    #[error("memory.min needs the memory controller in cgroup v2; this host has it in version 1")]
     Version1,
-    #[error("memory.min needs the memory controller in cgroup v2; {} does not list it", root.display())]
     NotListed { root: PathBuf },
-    #[error("memory.min needs cgroup v2, which is not mounted on this host")]
     NotMounted,
 }
 
 impl MemoryLack {
-    pub fn next_step(&self) -> &'static str {
-        match self {
-            MemoryLack::Version1 => "boot with cgroup_no_v1=memory, or with systemd.unified_cgroup_hierarchy=1",
-            MemoryLack::NotListed { .. } => {
-                "boot without cgroup_disable=memory, or enable the controller in cgroup.subtree_control above this root"
-            }
-            MemoryLack::NotMounted => "mount it: mount -t cgroup2 none /sys/fs/cgroup",
-        }
+    /// The reason with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match self {
+            MemoryLack::Version1 => (
+                "memory.min needs the memory controller in cgroup v2, and this host has it in version 1".to_owned(),
+                "boot with cgroup_no_v1=memory, or with systemd.unified_cgroup_hierarchy=1",
+            ),
+            MemoryLack::NotListed { root } => (
+                format!("memory.min needs the memory controller in cgroup v2; {} does not list it", root.display()),
+                "boot without cgroup_disable=memory, or enable the controller in cgroup.subtree_control above this \
+                 root",
+            ),
+            MemoryLack::NotMounted => (
+                "memory.min needs cgroup v2, which is not mounted on this host".to_owned(),
+                "mount it: mount -t cgroup2 none /sys/fs/cgroup",
+            ),
+        };
+        Problem::new("no_memory_groups", message, next_step)
     }
 }
 
@@ -51,9 +61,8 @@ mod tests {
         let v1 = Mounts::parse("c /sys/fs/cgroup/memory cgroup rw,memory 0 0\nc2 /none cgroup2 rw 0 0\n");
         let lack = memory_root(&v1).unwrap_err();
         assert_eq!(lack, MemoryLack::Version1);
-        assert!(
-            lack.to_string().contains("this host has it in version 1") && lack.next_step().contains("cgroup_no_v1")
-        );
+        let Problem { message, next_step, .. } = lack.problem();
+        assert!(message.ends_with("this host has it in version 1") && next_step.contains("cgroup_no_v1"), "{lack}");
         assert_eq!(memory_root(&Mounts::default()), Err(MemoryLack::NotMounted));
 
         let root = tempfile::tempdir().unwrap();

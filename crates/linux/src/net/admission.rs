@@ -5,6 +5,7 @@
 //! period.
 
 use qfabric_sched::dwcs::{self, Task};
+use qfabric_types::api::Problem;
 use qfabric_types::api::net::{Selector, StreamSpec};
 use qfabric_types::{Nanos, Share};
 
@@ -13,8 +14,8 @@ use super::PERIOD_MAX;
 /// Checks that a link of `rate_bps` carries the streams together, beside the part `best_effort` of it.
 ///
 /// # Errors
-/// It does not; the text names the stream, what it asks for, and what the link has.
-pub fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(), String> {
+/// It does not; the problem names the stream, what it asks for, and what the link has.
+pub fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Result<(), Problem> {
     let shortest = streams.iter().map(|spec| spec.period).min().unwrap_or_default();
     let task = |spec: &&StreamSpec| {
         let task = Task::new(spec.period.get(), spec.service(rate_bps).get(), spec.window);
@@ -27,8 +28,10 @@ pub fn admit(streams: &[&StreamSpec], rate_bps: u64, best_effort: Share) -> Resu
         shared: dwcs::Shared::Link,
     };
     dwcs::admit(&tasks, capacity(shortest, rate_bps, best_effort)).map(drop).map_err(|refusal| {
-        let (refusal, sure) = (refusal.text(&wording), best_effort.percent());
-        format!("{refusal} of the link; it carries {rate_bps} bit/s, of which best effort is sure of {sure}")
+        let (refusal, sure) = (refusal.problem(&wording), best_effort.percent());
+        let message =
+            format!("{}; the link carries {rate_bps} bit/s, of which best effort is sure of {sure}", refusal.message);
+        over_link(message, &format!("{} of the link, ", refusal.next_step))
     })
 }
 
@@ -38,11 +41,19 @@ pub fn capacity(shortest: Nanos, rate_bps: u64, best_effort: Share) -> Share {
     Share::ONE.saturating_sub(best_effort).saturating_sub(blocked)
 }
 
-/// The text for a stream whose packet takes longer than its period, or whose period or service is 0.
-fn too_long(spec: &StreamSpec, rate_bps: u64) -> String {
+/// The refusal of a stream whose packet takes longer than its period, or whose period or service is 0.
+fn too_long(spec: &StreamSpec, rate_bps: u64) -> Problem {
     let StreamSpec { selector, size, period, .. } = spec;
     let time = spec.service(rate_bps);
-    format!("{selector}: {size} bytes take {time} of a link of {rate_bps} bit/s, and its period is {period}")
+    let message =
+        format!("{selector}: {size} bytes take {time} of a link of {rate_bps} bit/s, and its period is {period}");
+    over_link(message, "")
+}
+
+/// `first`: next steps before those that always help.
+fn over_link(message: String, first: &str) -> Problem {
+    let always = "request less, end a stream (qfabric net stream rm), or attach with a higher --rate";
+    Problem::new("over_link", message, format!("{first}{always}"))
 }
 
 /// Longest time for which the link is blocked by one packet of the largest size.
@@ -69,7 +80,7 @@ mod tests {
         // 40,000 bytes each 40 ms are 8 Mbit/s; two packets of 1,514 bytes at 10 Mbit/s are 2.4 ms of 40.
         assert!(admit(&[&one], 10 * MEGABIT, share).is_ok());
         let refusal = admit(&[&one, &stream(2, 40, 5_000)], 10 * MEGABIT, share).unwrap_err();
-        assert!(refusal.contains("= 90 %") && refusal.contains("10000000 bit/s"), "{refusal:?}");
+        assert!(refusal.message.contains("= 90 %") && refusal.message.contains("10000000 bit/s"), "{refusal:?}");
     }
 
     #[test]
@@ -77,19 +88,20 @@ mod tests {
         let mut lossy = stream(1, 40, 10_000);
         lossy.window = Window::new(1, 2).unwrap();
         let refusal = admit(&[&stream(2, 40, 45_000), &lossy], 10 * MEGABIT, Share::ZERO).unwrap_err();
-        assert!(refusal.contains("U = "), "{refusal:?}");
+        assert!(refusal.message.contains("U = ") && refusal.next_step.contains("of the link, "), "{refusal:?}");
     }
 
     #[test]
     fn a_stream_beyond_the_link_is_refused_by_its_numbers() {
         let refusal = admit(&[&stream(1, 1, 15_000)], MEGABIT, Share::ZERO).unwrap_err();
         let said = "mark 1: 15000 bytes take 120 ms of a link of 1000000 bit/s, and its period is 1 ms";
-        assert_eq!(refusal, said);
+        assert_eq!((refusal.code.as_str(), refusal.message.as_str()), ("over_link", said));
     }
 
     #[test]
     fn a_refusal_for_a_link_does_not_mention_cpus() {
         let refusal = admit(&[&stream(1, 40, 49_000)], 10 * MEGABIT, Share::from_ppm(50_000)).unwrap_err();
+        let refusal = refusal.to_string();
         assert!(refusal.contains("sure of 5 %") && !refusal.contains("CPU"), "{refusal:?}");
     }
 }

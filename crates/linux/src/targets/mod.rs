@@ -17,6 +17,7 @@ use std::process::id;
 use std::str::FromStr;
 
 use qfabric_types::ThreadId;
+use qfabric_types::api::Problem;
 use qfabric_types::text::is_plain;
 
 pub use place::Place;
@@ -35,18 +36,36 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Nothing can be attached to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problem())]
 pub enum TargetError {
     /// The text cannot name a target.
-    #[error("{0}")]
-    Invalid(String),
+    Invalid {
+        /// The reason, with the text.
+        why: String,
+        /// The suggested next step.
+        next: String,
+    },
     /// There is nothing to take hold of now.
-    #[error("{why}; {next}")]
     Refused {
         /// The reason, with its values.
         why: String,
         /// The suggested next step.
         next: String,
     },
+}
+
+impl TargetError {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        match self {
+            TargetError::Invalid { why, next } => Problem::new("invalid_target", why, next),
+            TargetError::Refused { why, next } => Problem::new("no_target", why, next),
+        }
+    }
+}
+
+fn invalid(why: String, next: impl Into<String>) -> TargetError {
+    TargetError::Invalid { why, next: next.into() }
 }
 
 fn refused(why: String, next: impl Into<String>) -> TargetError {
@@ -74,9 +93,9 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target, TargetError> {
         if let Ok(pid) = text.parse::<i64>() {
             let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
-            return pid.map(Target::Process).ok_or_else(|| {
-                TargetError::Invalid(format!("{text} is not a process id; give a positive number such as 4711"))
-            });
+            return pid
+                .map(Target::Process)
+                .ok_or_else(|| invalid(format!("{text} is not a process id"), "give a positive number such as 4711"));
         }
         let place = if text.contains('/') { Place::group(text)? } else { Place::unit(text)? };
         place.folder().map(Target::in_folder).ok_or_else(|| match place {
@@ -159,16 +178,17 @@ pub fn roots_among(mut all: BTreeSet<i32>) -> Vec<i32> {
 /// Refuses what cannot have a contract. The daemon checks the rest: the user, and other contracts.
 fn check(pid: i32) -> Result<(), TargetError> {
     if pid == id() as i32 {
-        return Err(refused(format!("process {pid} is this command itself"), "another process"));
+        return Err(refused(format!("process {pid} is this command itself"), "name another process"));
     }
     match threads::process_of(ThreadId(pid)) {
-        None => Err(refused(format!("no process {pid} runs"), "ps -e, which lists all processes")),
-        Some(process) if process != pid => {
-            Err(refused(format!("{pid} is a thread of process {process}"), format!("qfabric attach {process}")))
-        }
+        None => Err(refused(format!("no process {pid} runs"), "list all processes with ps -e")),
+        Some(process) if process != pid => Err(refused(
+            format!("{pid} is a thread of process {process}"),
+            format!("attach to the process: qfabric attach {process}"),
+        )),
         Some(_) if is_kernel_thread(pid) => {
             let why = format!("process {pid} is a thread of the kernel, which schedules it itself");
-            Err(refused(why, "a process of a program"))
+            Err(refused(why, "name a process of a program"))
         }
         Some(_) => Ok(()),
     }
@@ -201,12 +221,13 @@ pub fn processes(folder: &Path) -> Result<BTreeSet<i32>, TargetError> {
             // A group below may have ended, or may have threads only.
             Err(_) if next > 0 => {}
             Err(error) => {
-                return Err(refused(format!("cannot read {}: {error}", list.display()), "another control group"));
+                let next = "check that this user may read it, or name another control group";
+                return Err(refused(format!("cannot read {}: {error}", list.display()), next));
             }
         }
         if found.len() > PROCESSES {
             let why = format!("more than {PROCESSES} processes run in {}", folder.display());
-            return Err(refused(why, "a smaller control group"));
+            return Err(refused(why, "name a smaller control group"));
         }
         let below = files::folder(&folders[next]).into_iter().flatten().flatten();
         let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
@@ -248,6 +269,19 @@ mod tests {
         }
         assert!(refusal("/nowhere/at/all".parse::<Target>()).contains("not a control group"));
         assert!(refusal("a\u{7}b".parse::<Target>()).contains("is not the name of a unit"));
+    }
+
+    #[test]
+    fn a_text_that_is_no_target_and_a_target_that_is_not_there_have_different_codes() {
+        for (text, code, next) in [
+            ("-7", "invalid_target", "4711"),
+            ("a\u{7}b", "invalid_target", "mpd.service"),
+            ("nosuch", "no_target", "systemctl"),
+        ] {
+            let problem = text.parse::<Target>().unwrap_err().problem();
+            assert_eq!(problem.code, code);
+            assert!(problem.next_step.contains(next) && !problem.message.contains(next), "{problem:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use qfabric_types::text::is_plain;
 
-use super::TargetError;
+use super::{TargetError, invalid};
 use crate::cgroup::Mounts;
 use crate::files;
 
@@ -39,8 +39,7 @@ impl Place {
     pub fn unit(text: &str) -> Result<Place, TargetError> {
         let is_name = !text.is_empty() && text.len() <= 255 && text.chars().all(is_plain);
         if !is_name || text.starts_with('-') || text.contains('/') {
-            let why = format!("{text:?} is not the name of a unit; give a name such as mpd.service");
-            return Err(TargetError::Invalid(why));
+            return Err(invalid(format!("{text:?} is not the name of a unit"), "give a name such as mpd.service"));
         }
         let has_end = UNITS.iter().any(|end| text.ends_with(end));
         Ok(Place::Unit(if has_end { text.to_owned() } else { format!("{text}.service") }))
@@ -55,8 +54,8 @@ impl Place {
         let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
         let is_path = text.len() <= 4_096 && text.chars().all(is_plain);
         if !is_path || names == 0 || path.components().any(|part| part == Component::ParentDir) {
-            let why = format!("{text:?} is not a control group; give a path such as machine.slice/web, without `..`");
-            return Err(TargetError::Invalid(why));
+            let next = "give a path such as machine.slice/web, without `..`";
+            return Err(invalid(format!("{text:?} is not a control group"), next));
         }
         Ok(Place::Group(path.to_owned()))
     }

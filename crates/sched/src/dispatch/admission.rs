@@ -1,6 +1,7 @@
 //! Admission of groups on one CPU: `Σ C_i/T_i <= 1 − free` (004 §3.1), the schedulability test of the order, and the
 //! limit of the frame.
 
+use qfabric_types::api::Problem;
 use qfabric_types::{DispatchOrder, DispatchRules, Nanos, Share};
 
 use super::harmonise::{self, Offer};
@@ -13,7 +14,7 @@ pub const GROUP_LIMIT: usize = 64;
 
 /// Why groups cannot share a CPU. A refusal changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}; {}", self.message(), self.next_step())]
+#[error("{}", self.problem())]
 pub enum Refusal {
     NoService,
     PeriodBelowSlot {
@@ -50,8 +51,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The refusal with its next step, which names groups by their numbers.
+    pub fn problem(&self) -> Problem {
+        self.problem_for(&|group| format!("group {group}"))
+    }
+
+    /// Like [`Refusal::problem`]; `called` names a group.
+    pub fn problem_for(&self, called: &dyn Fn(GroupId) -> String) -> Problem {
+        Problem::new("no_slots", self.message(), self.next_step(called))
+    }
+
     /// The cause, with the asked and the accepted values.
-    pub fn message(&self) -> String {
+    fn message(&self) -> String {
         match self {
             Refusal::NoService => "a service of 0 ms needs no slot".to_owned(),
             Refusal::PeriodBelowSlot { period, slot } => {
@@ -76,16 +87,7 @@ impl Refusal {
         }
     }
 
-    /// Message and next step; `called` names a group.
-    pub fn text(&self, called: &dyn Fn(GroupId) -> String) -> String {
-        format!("{}; {}", self.message(), self.next_step_for(called))
-    }
-
-    pub fn next_step(&self) -> String {
-        self.next_step_for(&|group| format!("group {group}"))
-    }
-
-    fn next_step_for(&self, called: &dyn Fn(GroupId) -> String) -> String {
+    fn next_step(&self, called: &dyn Fn(GroupId) -> String) -> String {
         let text = match self {
             Refusal::NoService => "ask for at least 1 ns",
             Refusal::PeriodBelowSlot { .. } => "use a longer period, or shorter slots (mechanism.slot)",
@@ -243,7 +245,9 @@ mod tests {
         assert!(admit(&rules(0, DispatchOrder::EarliestDeadline), &set).is_ok());
         let refusal = admit(&rules(0, DispatchOrder::RateMonotonic), &set).unwrap_err();
         assert!(matches!(refusal, Refusal::NotSchedulable { period, .. } if period == Nanos::from_millis(70)));
-        assert!(refusal.to_string().contains("edf"), "{refusal}");
+        let Problem { code, message, next_step, .. } = refusal.problem();
+        assert_eq!((code.as_str(), next_step.contains("edf")), ("no_slots", true), "{next_step}");
+        assert_eq!(refusal.to_string(), format!("{message}; {next_step}"));
     }
 
     #[test]

@@ -14,6 +14,7 @@
 use std::fmt;
 
 use qfabric_types::Share;
+use qfabric_types::api::Problem;
 
 use super::machine::{Machine, server_task};
 use super::order::Policy;
@@ -137,8 +138,8 @@ impl Refusal {
         }
     }
 
-    /// The numbers, the reason and the next step.
-    pub fn text(&self, wording: &Wording<'_>) -> String {
+    /// The numbers and the reason, and the next step.
+    pub fn problem(&self, wording: &Wording<'_>) -> Problem {
         let Refusal { utilization, services, capacity, .. } = self;
         let (utilization, services, capacity) = match wording.shared {
             Shared::Cpu => (format!("{utilization:.4} CPU"), format!("{services:.4} CPU"), capacity.to_string()),
@@ -147,23 +148,18 @@ impl Refusal {
                 (percent(*utilization), percent(*services), capacity.percent())
             }
         };
-        format!(
-            "U = Σ(1 − x/y)·C/T = {utilization}, ΣC/T = {services}, {capacity} may be promised: {}; {}, or bring ΣC/T \
-             down to {capacity}",
-            self.describe(wording.task, wording.time),
-            self.remedy()
-        )
+        let reason = self.describe(wording.task, wording.time);
+        let message =
+            format!("U = Σ(1 − x/y)·C/T = {utilization}, ΣC/T = {services}, {capacity} may be promised: {reason}");
+        Problem::new("not_schedulable", message, format!("{}, or bring ΣC/T down to {capacity}", self.remedy()))
     }
 }
 
 /// Names tasks by their numbers.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text(&Wording {
-            task: &|task| task.0.to_string(),
-            time: &|time| time.to_string(),
-            shared: Shared::Cpu,
-        }))
+        let wording = Wording { task: &|task| task.0.to_string(), time: &|time| time.to_string(), shared: Shared::Cpu };
+        write!(f, "{}", self.problem(&wording))
     }
 }
 

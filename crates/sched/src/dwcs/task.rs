@@ -3,6 +3,7 @@
 use std::fmt;
 
 use qfabric_types::Window;
+use qfabric_types::api::Problem;
 
 use super::window::{Progress, Span};
 
@@ -43,20 +44,30 @@ pub enum BadTask {
     },
 }
 
+impl BadTask {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (message, next_step) = match *self {
+            BadTask::NoPeriod => ("the period is 0".to_owned(), "the least period is 1".to_owned()),
+            BadTask::NoService => ("the service is 0".to_owned(), "the least service is 1".to_owned()),
+            BadTask::ServiceAbovePeriod { service, period } => (
+                format!("service {service} does not fit into period {period}"),
+                format!("ask for at most {period}, or lengthen the period"),
+            ),
+            BadTask::TooLate { time } => {
+                (format!("time {time} is beyond {MAX_TIME}"), "use a coarser unit of time".to_owned())
+            }
+            BadTask::Probability { percent } => {
+                (format!("the probability of network activity is {percent} %"), "use 0 to 100".to_owned())
+            }
+        };
+        Problem::new("invalid_task", message, next_step)
+    }
+}
+
 impl fmt::Display for BadTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            BadTask::NoPeriod => write!(f, "the period is 0; the least period is 1"),
-            BadTask::NoService => write!(f, "the service is 0; the least service is 1"),
-            BadTask::ServiceAbovePeriod { service, period } => write!(
-                f,
-                "service {service} does not fit into period {period}; ask for at most {period}, or lengthen the period"
-            ),
-            BadTask::TooLate { time } => write!(f, "time {time} is beyond {MAX_TIME}; use a coarser unit of time"),
-            BadTask::Probability { percent } => {
-                write!(f, "the probability of network activity is {percent} %; it must be between 0 and 100")
-            }
-        }
+        write!(f, "{}", self.problem())
     }
 }
 

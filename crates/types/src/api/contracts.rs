@@ -44,10 +44,18 @@ pub struct JointId {
 
 /// A text is not the identity of a joint contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is not a contract; use the HOST:NUMBER of `qfabric contract ls`, such as alpha:5f3c09a1d2e4b687")]
+#[error("{}", self.problem())]
 pub struct NoJointId {
     /// The given text, cut to the length of an identity.
     pub given: String,
+}
+
+impl NoJointId {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let next_step = "use the HOST:NUMBER of `qfabric contract ls`, such as alpha:5f3c09a1d2e4b687";
+        Problem::new("invalid_contract_id", format!("{:?} is not a contract", self.given), next_step)
+    }
 }
 
 impl FromStr for JointId {

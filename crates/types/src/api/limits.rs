@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::Problem;
 use super::memory_limits::{HostMemoryLimits, MemoryLimitsPatch};
 use crate::Share;
 
@@ -62,13 +63,21 @@ impl Default for HostLimits {
 
 /// A limit is outside its range. The limits are unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} is {value}; use {expected}")]
+#[error("{}", self.problem())]
 pub struct InvalidLimit {
     /// Dotted name of the key.
     pub key: &'static str,
     pub value: String,
     /// The accepted values.
     pub expected: &'static str,
+}
+
+impl InvalidLimit {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let InvalidLimit { key, value, expected } = self;
+        Problem::new("invalid_limit", format!("{key} is {value}"), format!("use {expected}"))
+    }
 }
 
 impl HostLimits {

@@ -292,6 +292,12 @@ impl Problem {
     pub fn new(code: &str, message: impl Into<String>, next_step: impl Into<String>) -> Problem {
         Problem { code: code.to_owned(), message: message.into(), next_step: next_step.into(), ..Problem::default() }
     }
+
+    /// The same refusal with `place` in front of its message: the file, the key or the part of a request that it is
+    /// about.
+    pub fn at(self, place: impl fmt::Display) -> Problem {
+        Problem { message: format!("{place}: {}", self.message), ..self }
+    }
 }
 
 /// The one place that joins message and next step: `asked for 0.5 CPU, 0.2 CPU is free; ask for less`.

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-use qfabric_host::manager::policies::InvalidCode;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::Resource;
 use qfabric_types::channel::Name;
@@ -29,10 +28,6 @@ pub(super) fn unknown(name: &Name) -> Problem {
 pub(super) fn unexplained(name: &Name) -> Problem {
     let message = format!("no policy has the name `{name}`, or decides about a channel or group of that name");
     new("no_such_policy", message, "see qfabric policy ls")
-}
-
-pub(super) fn ladder(reason: &qfabric_host::manager::policies::InvalidLadder) -> Problem {
-    new("channel_invalid", reason.to_string(), "see qfabric policy start adapt --help")
 }
 
 pub(super) fn not_yours(name: &Name, uid: Option<u32>) -> Problem {
@@ -67,17 +62,6 @@ pub(super) fn loose_link(channel: &Name) -> Problem {
 pub(super) fn alone(application: &Name) -> Problem {
     let message = format!("`{application}` cannot keep in step with itself");
     new("channel_invalid", message, "name two applications of the group: leader and follower")
-}
-
-pub(super) fn code(why: InvalidCode) -> Problem {
-    let next = match why {
-        InvalidCode::Errors(_) | InvalidCode::Meaning(_) | InvalidCode::Engine(_) => {
-            return new("code", why.to_string(), "see `qfabric ecode check`, and the guide's chapter on policies");
-        }
-        InvalidCode::Length(_) | InvalidCode::Silence(_) => "choose an allowed value",
-        InvalidCode::Filter(_) => "write out/NAME or in/NAME",
-    };
-    new("channel_invalid", why.to_string(), next)
 }
 
 pub(super) fn file(what: String) -> Problem {

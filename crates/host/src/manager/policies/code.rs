@@ -8,6 +8,7 @@ use qfabric_ecode::{
     CallContext, Diagnostics, Engine, Environment, Fault, Limits, Program, Warnings, compile_with_warnings,
     declares_input,
 };
+use qfabric_types::api::Problem;
 use qfabric_types::api::channel::CodePolicy;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
@@ -37,6 +38,20 @@ pub enum InvalidCode {
     /// A text that names no filter.
     #[error("{0:?} names no filter")]
     Filter(String),
+}
+
+impl InvalidCode {
+    /// The refusal with its next step.
+    pub fn problem(&self) -> Problem {
+        let (code, next_step) = match self {
+            Self::Errors(_) | Self::Meaning(_) | Self::Engine(_) => {
+                ("code", "see `qfabric ecode check`, and the guide's chapter on policies")
+            }
+            Self::Length(_) | Self::Silence(_) => ("channel_invalid", "choose an allowed value"),
+            Self::Filter(_) => ("channel_invalid", "write out/NAME or in/NAME"),
+        };
+        Problem::new(code, self.to_string(), next_step)
+    }
 }
 
 /// Receives the faults of calls.

@@ -1,6 +1,7 @@
 //! Groups of threads: their CPUs, their slots, and the parts that exist only while there is a group.
 
 use qfabric_sched::dispatch::{Demand, GroupId, Refusal};
+use qfabric_types::api::Problem;
 use qfabric_types::{Reservation, Share, ThreadId};
 
 use super::{DispatcherMechanism, Group, Key};
@@ -121,5 +122,6 @@ impl DispatcherMechanism {
 }
 
 fn no_slots(thread: ThreadId, refusal: Refusal) -> ApplyError {
-    ApplyError::NoSlots { thread, why: refusal.message(), fix: refusal.next_step() }
+    let Problem { message: why, next_step: fix, .. } = refusal.problem();
+    ApplyError::NoSlots { thread, why, fix }
 }
