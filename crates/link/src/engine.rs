@@ -83,6 +83,11 @@ pub trait Engine: Send + Sync {
 
     fn counters(&self) -> &Counters;
 
+    /// Whether the engine has used up so much of what does not come back that a new one should take its place.
+    fn is_worn(&self) -> bool {
+        false
+    }
+
     /// Ids (Linux) of the threads between an event and the network, so that they can get a scheduling policy.
     fn threads(&self) -> Vec<i32>;
 

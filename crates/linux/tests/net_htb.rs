@@ -92,6 +92,17 @@ fn a_stream_ends_although_another_program_has_replaced_the_discipline() {
     assert_eq!(pair.root(), "pfifo", "the discipline of the other program stays");
 }
 
+#[test]
+fn a_stream_ends_although_a_discipline_without_classes_has_the_handle_now() {
+    let Some(_live) = root() else { return };
+    let (pair, mut book) = (Pair::new("class"), Folder::book());
+    let mut attachment = Attachment::attach(pair.near(), &request(100_000_000), &mut book).unwrap();
+    let id = attachment.begin(&spec(5, 20, 1)).unwrap();
+    pair.pfifo_with_our_handle();
+    attachment.end(id).unwrap();
+    assert_eq!(attachment.streams().count(), 0);
+}
+
 /// A class drops no late packet, so that a window saves nothing: the stream needs C in every T.
 #[test]
 fn a_class_offers_no_window_and_no_phase() {

@@ -60,3 +60,21 @@ fn one_network_gets_its_burst_and_its_rate_of_handshakes_and_silence_costs_none(
         accepting.abort();
     });
 }
+
+/// Zenoh pauses after an error. If this crate tried again by itself, it would use a whole CPU.
+#[test]
+fn without_a_free_descriptor_each_attempt_ends_with_an_error() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // A connection in place of a listener: the kernel accepts none from it.
+        let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = std::net::TcpStream::connect(listening.local_addr().unwrap()).unwrap();
+        connected.set_nonblocking(true).unwrap();
+        drop(listening);
+        let socket = std::net::TcpListener::from(std::os::fd::OwnedFd::from(connected));
+        let mut listener = tls_listener::builder(tls().0).listen(TcpListener::from_std(socket).unwrap());
+        for _ in 0..3 {
+            assert!(listener.accept().await.is_err());
+        }
+    });
+}

@@ -43,6 +43,10 @@ pub(crate) const ALL: &[Attack] = &[
     attack("members", "all sinks of the ordinary user's channel, none reads", members),
     attack("filters", "all filters of that channel, the longest allowed", filters),
     attack("events", "events on an own channel, without a pause", events),
+    attack("channels", "all channels", channels),
+    attack("openings", "ever new channels, without a pause", openings),
+    attack("registrations", "all registrations, in one group", registrations),
+    attack("reports", "values of an application on that channel, without a pause", reports),
 ];
 
 pub(crate) fn be(name: &str, socket: &Path) -> Outcome<()> {
@@ -267,5 +271,47 @@ fn events(socket: &Path) -> Outcome<()> {
         // Refused while the service makes the source wait.
         _ = source.submit(&Submission { payload: &[0; 8], ..Submission::default() });
         std::hint::black_box(&sink);
+    }
+}
+
+fn channels(socket: &Path) -> Outcome<()> {
+    let channels = Channels::connect(&Client::connect_to(socket)?)?;
+    let create = |number: usize| channels.create(&format!("held-{number}"), &Spec::of(FRAME)).ok();
+    let held: Vec<_> = (0..MANY).map_while(create).collect();
+    holds(&format!("{} channels", held.len()));
+    stay()
+}
+
+fn openings(socket: &Path) -> Outcome<()> {
+    let channels = Channels::connect(&Client::connect_to(socket)?)?;
+    // Closed at once.
+    let opens = |number: usize| channels.create(&format!("new-{number}"), &Spec::of(FRAME)).is_ok();
+    let opened = (0..MANY).take_while(|number| opens(*number)).count();
+    holds(&format!("{opened} openings"));
+    let mut number = MANY;
+    loop {
+        // Most are refused.
+        _ = opens(number);
+        number += 1;
+    }
+}
+
+fn registrations(socket: &Path) -> Outcome<()> {
+    let channels = Channels::connect(&Client::connect_to(socket)?)?;
+    let register = |number: usize| channels.register(&format!("application-{number}"), "hostile", &[]).ok();
+    let held: Vec<_> = (0..MANY).map_while(register).collect();
+    holds(&format!("{} registrations", held.len()));
+    stay()
+}
+
+fn reports(socket: &Path) -> Outcome<()> {
+    let channels = Channels::connect(&Client::connect_to(socket)?)?;
+    let _open = channels.open(CHANNEL)?;
+    let application = channels.register("hostile", CHANNEL, &[])?;
+    let values: Vec<String> = (0..1_000).map(|value| format!("app.value-{value}")).collect();
+    holds(&format!("{} values of 1 application", values.len()));
+    loop {
+        // Values above the limit are dropped by the service.
+        values.iter().for_each(|value| _ = application.report(value, 1));
     }
 }

@@ -144,6 +144,7 @@ impl Fabric {
         let mut registry = self.registry();
         self.check_room_for_channel(&registry, peer, &channel)?;
         self.check_room_for_member(&registry, peer, &channel)?;
+        self.charge_opening(&mut registry, peer, &channel)?;
         self.enter(peer, &channel, format)?;
         let number = registry.ends.add(&channel, peer.owner.uid);
         let joined = self.event_type(&channel, format).and_then(|event_type| {
@@ -174,6 +175,7 @@ impl Fabric {
         let mut registry = self.registry();
         self.check_room_for_channel(&registry, peer, channel)?;
         self.check_room_for_member(&registry, peer, channel)?;
+        self.charge_first_sink(&mut registry, peer, channel)?;
         let opened = self.network.with(|node, now| node.open(channel, now));
         opened.map_err(|error| error.problem())?;
         let number = registry.ends.add(channel, peer.owner.uid);

@@ -26,6 +26,7 @@ impl Fabric {
         registry.lease(peer, request.lease)?;
         let channel = registration.channel();
         self.check_room_for_registration(&registry, peer, channel.as_ref())?;
+        channel.iter().try_for_each(|channel| self.charge_opening(&mut registry, peer, channel))?;
         let made = self.network.with(|node, now| node.register(registration, now));
         let id = made.map_err(|error| error.problem())?;
         registry.registrations.insert(id, request.lease);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use qfabric_channel::{
     Attributes, EventType, Key, Limits, Node, Origin, Pressure, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
 };
+use qfabric_linux::clock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
     self as api, AttributeChanges, ChannelInfo, ChannelRequest, Joined, LeaseId, SinkRequest, SourceRequest,
@@ -14,7 +15,7 @@ use qfabric_types::format::{Format, Kind};
 
 use super::registry::{Credit, Lease, Registry};
 use super::rules::Right;
-use super::{Fabric, problems};
+use super::{Fabric, openings, problems};
 use crate::auth::{Peer, places_for};
 
 /// Places that a channel takes, with its Q-channel.
@@ -30,6 +31,7 @@ impl Fabric {
         let mut registry = self.registry();
         check_openings(registry.lease(peer, request.lease)?)?;
         self.check_room_for_channel(&registry, peer, &channel)?;
+        self.charge_opening(&mut registry, peer, &channel)?;
         let created = self.network.with(|node, now| node.create(&channel, spec, now));
         created.map_err(|error| error.problem())?;
         registry.lease(peer, request.lease)?.opened.push(channel.clone());
@@ -39,6 +41,7 @@ impl Fabric {
             by.into_iter().for_each(|by| registry.created(channel.clone(), by, |id, origin| stands(node, id, origin)));
         });
         drop(registry);
+        self.renew();
         self.show(&channel)
     }
 
@@ -50,6 +53,7 @@ impl Fabric {
         let is_hidden = channel.plane == Plane::Quality;
         if !is_hidden {
             self.check_room_for_channel(&registry, peer, channel)?;
+            self.charge_opening(&mut registry, peer, channel)?;
         }
         let opened = self.network.with(|node, now| match is_hidden && node.is_open(channel) {
             // It is open as long as its data channel or its group: the connection holds nothing of its own.
@@ -61,6 +65,7 @@ impl Fabric {
             registry.lease(peer, id)?.opened.push(channel.clone());
         }
         drop(registry);
+        self.renew();
         self.show(channel)
     }
 
@@ -103,11 +108,44 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
+        self.charge_first_sink(&mut registry, peer, channel)?;
         let joined = self.network.with(|node, now| node.sink_subscribe(channel, spec, now));
         let sink = joined.map_err(|error| error.problem())?;
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
+        drop(registry);
+        self.renew();
         Ok(Joined { number: sink.0 })
+    }
+
+    /// Charges the user's account for a channel that is not open here yet: the network's session uses up numbers for
+    /// it.
+    pub(super) fn charge_opening(
+        &self,
+        registry: &mut Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<(), Problem> {
+        let is_open = self.network.look(|node| node.is_open(channel));
+        match peer.administers() || is_open || registry.openings.take(peer.owner.uid, clock::now()) {
+            true => Ok(()),
+            false => Err(problems::too_many_active(peer.owner.uid, openings::BURST)),
+        }
+    }
+
+    /// The same for the first sink of a channel: with it the session subscribes to the channel.
+    pub(super) fn charge_first_sink(
+        &self,
+        registry: &mut Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<(), Problem> {
+        let all = registry.sinks.keys().chain(registry.ends.sinks());
+        let has_sink = self.network.look(|node| all.copied().any(|sink| node.channel_of_sink(sink) == Some(channel)));
+        match peer.administers() || has_sink || registry.openings.take(peer.owner.uid, clock::now()) {
+            true => Ok(()),
+            false => Err(problems::too_many_active(peer.owner.uid, openings::BURST)),
+        }
     }
 
     /// Refuses a further channel above a user's share of the host's channels, and above the part of all users, so that

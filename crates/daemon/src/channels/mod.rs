@@ -21,6 +21,8 @@
 //! | `contracts.rs` | joint contracts and ECalls with other hosts |
 //! | `path/` | changes of filter parameters that the kernel of the receiving host applies |
 //! | `policies/`, `reports.rs` | policies of this host's manager; reports of arrival rates |
+//! | `reporters.rs` | places for the values that applications report |
+//! | `openings.rs` | how many channels a user makes active in a time |
 //! | `routes/`, `problems.rs` | the API's paths, and their refusals |
 //!
 //! Locks are taken in this order: registry, node, mailbox ([`qfabric_sync::rank`]; debug builds assert it).
@@ -42,6 +44,7 @@ mod monitors;
 mod network;
 mod node;
 mod offers;
+mod openings;
 mod owned;
 mod path;
 mod policies;
@@ -50,6 +53,7 @@ mod pump;
 mod registry;
 mod reload;
 mod report;
+mod reporters;
 mod reports;
 pub(crate) mod routes;
 mod rules;
@@ -144,6 +148,7 @@ pub(crate) struct Totals {
     pub refused: AtomicU64,
     pub delivered: AtomicU64,
     pub nonsense: AtomicU64,
+    pub reports_refused: AtomicU64,
     pub notices_dropped: AtomicU64,
     pub decisions: AtomicU64,
 }

@@ -112,6 +112,14 @@ pub(super) fn too_many_openings(has: usize, limit: usize) -> Problem {
     new("channel_limit", message, "close channels that it has opened more than once")
 }
 
+pub(super) fn too_many_active(uid: u32, limit: u64) -> Problem {
+    let message = format!(
+        "user {uid} has opened {limit} channels that were not open here, or joined channels that had no sink here, \
+         faster than one each second"
+    );
+    new("channel_limit", message, "try again in some seconds; keep channels open and their sinks joined between events")
+}
+
 pub(super) fn too_many_registrations(uid: u32, has: usize, limit: usize) -> Problem {
     let message = format!("user {uid} has {has} registrations here, {limit} is the limit");
     new("channel_limit", message, "unregister applications that have ended")

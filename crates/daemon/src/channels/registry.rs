@@ -13,8 +13,10 @@ use qfabric_types::channel_wire::Reassembler;
 
 use super::ends::Ends;
 use super::held::Held;
+use super::openings::Openings;
 use super::problems;
 use super::pump::Buffers;
+use super::reporters::Reporters;
 use crate::auth::Peer;
 use crate::closer::Foreign;
 
@@ -29,6 +31,10 @@ pub(super) struct Registry {
     pub ends: Ends,
     /// The creation of each channel here, and the user that created it.
     creators: HashMap<ChannelId, (Origin, u32)>,
+    /// The channels that users made active, to bound their number in a time.
+    pub openings: Openings,
+    /// The values that users report, to bound their number.
+    pub reporters: Reporters,
     last: LeaseId,
     pub buffers: Buffers,
 }

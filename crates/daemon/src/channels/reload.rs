@@ -89,6 +89,22 @@ impl Fabric {
         Ok(ReloadOutcome { hosts, rules: count, changed: !same_rules || rejoined, rejoined })
     }
 
+    /// Joins the network again if its session has used up most of its numbers: see [`Link::is_worn`]. Members stay. The
+    /// caller holds no lock, and may block.
+    pub(super) fn renew(&self) {
+        let Network::Linked { link, config } = &self.network else { return };
+        if !link.is_worn() {
+            return;
+        }
+        let config = lock(config);
+        // Another thread may have done it meanwhile.
+        if link.is_worn() {
+            tracing::info!("the network is joined again, because its session has used up most numbers of its channels");
+            // A failure is logged, and the next reload joins.
+            let _ = self.rejoin(link, &config, &config);
+        }
+    }
+
     /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible.
     fn rejoin(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
         let priority = self.config().priority;

@@ -20,7 +20,7 @@ use qfabric_types::{Instant, Nanos};
 use super::mailbox::{Audience, Delayed, Notification};
 use super::policies::{RateMeter, number_of};
 use super::registry::Registry;
-use super::{Fabric, count, lock};
+use super::{Fabric, count, lock, reporters};
 
 /// A delay request postpones a report by at most this number of periods.
 const MOST_PERIODS: u64 = 2;
@@ -220,15 +220,16 @@ impl Fabric {
 impl Fabric {
     /// Passes on an application's report: to this host's policies, and to those of the hosts that feed the channel with
     /// the name of its group, if its user holds that channel.
-    pub(super) fn report_of(&self, registry: &Registry, id: LeaseId, report: &Report<'_>) {
+    pub(super) fn report_of(&self, registry: &mut Registry, id: LeaseId, report: &Report<'_>) {
         let Report { registration, attribute, value } = *report;
         let number = RegistrationId(registration);
         let lease = registry.leases.get(&id).filter(|lease| lease.registrations.contains_key(&number));
+        let peer = lease.map(|lease| lease.peer);
         let found = self.network.look(|node| {
             let own = node.directory().host(node.host());
             own.and_then(|record| record.registrations.get(&number)).cloned()
         });
-        let (Some(lease), Some(found)) = (lease, found) else { return count(&self.totals.nonsense) };
+        let (Some(peer), Some(found)) = (peer, found) else { return count(&self.totals.nonsense) };
         if !is_applications(attribute) {
             return count(&self.totals.nonsense);
         }
@@ -241,12 +242,29 @@ impl Fabric {
             cause: Cause::Poll,
             unit: Unit::Count,
         };
-        let holds = registry.holds(lease.peer, &ChannelId::data(found.group.clone()));
+        let holds = registry.holds(peer, &ChannelId::data(found.group.clone()));
         let shared = ChannelId { plane: Plane::Quality, name: found.group.clone() };
         // No host feeds a group's own Q-channel: the report stays on this host.
         let channel = if holds { Some(shared) } else { found.channel() };
-        if let Some(channel) = channel {
-            self.network.report(&reading, attribute, &channel);
+        let Some(channel) = channel else { return };
+        match peer.administers() || registry.reporters.take(&channel, peer.owner.uid, &reading) {
+            true => self.network.report(&reading, attribute, &channel),
+            false => self.refuse_report(registry, peer.owner.uid, &channel, (attribute, reading.at)),
+        }
+    }
+
+    /// A report has no answer, so the refusal is counted and logged.
+    fn refuse_report(&self, registry: &mut Registry, uid: u32, channel: &ChannelId, (attribute, at): (&str, Instant)) {
+        count(&self.totals.reports_refused);
+        if registry.reporters.may_log(at) {
+            tracing::warn!(
+                uid,
+                %channel,
+                attribute,
+                "a report is refused: the users of this host report {} values on the channel, which is the limit, and \
+                 this user has the largest part; report fewer attributes, or of fewer applications",
+                reporters::MOST
+            );
         }
     }
 }

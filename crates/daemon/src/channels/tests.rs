@@ -3,10 +3,12 @@
 mod arrivals;
 mod connections;
 mod filters;
+mod openings;
 mod policy_calls;
 mod policy_contracts;
 mod policy_paces;
 mod policy_steady;
+mod reports;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

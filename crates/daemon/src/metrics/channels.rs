@@ -8,7 +8,7 @@ use super::Value::{Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 47] = [
+const TOTALS: [Metric<ChannelsReport>; 48] = [
     of("channels_hosts", "number of hosts in the realm, including this one", |r| Gauge(r.hosts as f64)),
     of("channels_known", "number of channels on all hosts", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "number of connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -16,6 +16,9 @@ const TOTALS: [Metric<ChannelsReport>; 47] = [
     of("channels_refused", "events of applications of this host that were refused", |r| Counter(r.refused)),
     of("channels_delivered", "events delivered to applications of this host", |r| Counter(r.delivered)),
     of("channels_nonsense", "invalid messages of applications", |r| Counter(r.nonsense)),
+    of("channels_reports_refused", "values that users reported beyond the limit of a channel", |r| {
+        Counter(r.reports_refused)
+    }),
     of("channels_notices_dropped", "notices of the node dropped because a queue was full", |r| {
         Counter(r.notices_dropped)
     }),

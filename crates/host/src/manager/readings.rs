@@ -22,6 +22,12 @@ pub struct Readings {
 }
 
 impl Readings {
+    /// Largest number of readings that are kept of one host.
+    pub const OF_A_HOST: usize = MOST_OF_A_HOST;
+
+    /// Without room, a reading that is older than this gives way to a new one of its host.
+    pub const OLD: Nanos = OLD;
+
     /// No readings yet, and never more than `most`, of which one host has at most 256.
     pub fn new(most: usize) -> Readings {
         Readings { known: BTreeMap::new(), count: 0, most }

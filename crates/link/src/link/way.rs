@@ -72,6 +72,11 @@ impl<N: NodeOwner> Link<N> {
         self.shared.state.lock().way.engine.is_some()
     }
 
+    /// Whether the engine should be replaced by a new one ([`Link::reopen`]): see [`Engine::is_worn`].
+    pub fn is_worn(&self) -> bool {
+        self.shared.state.lock().way.engine.as_ref().is_some_and(|engine| engine.is_worn())
+    }
+
     fn detach(&self) -> (u64, Option<Arc<dyn Engine>>) {
         let mut state = self.shared.state.lock();
         let State { owner, way, .. } = &mut *state;

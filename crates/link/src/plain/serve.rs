@@ -1,6 +1,7 @@
 //! The receive thread: accepts connections, checks greetings, reads frames, calls the handler, detects silent peers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use crate::{LEASE, MAX_HOSTS};
 
 /// Connections that have not greeted yet; further ones are closed at once.
 const MAX_STRANGERS: usize = 64;
+/// Time for which a listener rests after the kernel gave no connection. Descriptors are used up then, so the next
+/// attempt would fail, too, but the listener stays readable: without a pause this thread would use a whole CPU.
+const PAUSE: Duration = Duration::from_millis(100);
 const WAKE: u64 = 0;
 
 /// The event thread's state for a connection.
@@ -37,6 +41,8 @@ struct Half {
 pub(super) struct Serve {
     plain: Arc<Plain>,
     listeners: Vec<Listener>,
+    /// The ends of pauses, by index of the listener.
+    paused: BTreeMap<usize, Instant>,
     halves: HashMap<u64, Half>,
     presence: Presence,
     next_token: u64,
@@ -46,10 +52,11 @@ impl Serve {
     pub(super) fn new(plain: Arc<Plain>, listeners: Vec<Listener>) -> rustix::io::Result<Serve> {
         epoll::add(&plain.epoll, &plain.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         for (index, listener) in listeners.iter().enumerate() {
-            epoll::add(&plain.epoll, listener.as_fd(), EventData::new_u64(1 + index as u64), EventFlags::IN)?;
+            watch(&plain, index, listener)?;
         }
         let next_token = 1 + listeners.len() as u64;
-        Ok(Serve { plain, listeners, halves: HashMap::new(), presence: Presence::default(), next_token })
+        let (paused, halves, presence) = (BTreeMap::new(), HashMap::new(), Presence::default());
+        Ok(Serve { plain, listeners, paused, halves, presence, next_token })
     }
 
     pub(super) fn run(mut self) {
@@ -57,10 +64,12 @@ impl Serve {
         let mut tick = Instant::now() + LEASE / SIGNS;
         let mut events = [MaybeUninit::<Event>::uninit(); 64];
         while !self.plain.is_closing() {
-            let left = tick.saturating_duration_since(Instant::now());
+            let next = self.paused.values().fold(tick, |next, end| next.min(*end));
+            let left = next.saturating_duration_since(Instant::now());
             for event in self.wait(&mut events, left) {
                 self.ready(event.data.u64(), event.flags);
             }
+            self.end_pauses(Instant::now());
             if Instant::now() >= tick {
                 tick = Instant::now() + LEASE / SIGNS;
                 self.signs_of_life();
@@ -81,11 +90,9 @@ impl Serve {
         if token == WAKE {
             return self.take_dialed();
         }
-        if let Some(listener) = self.listeners.get(token as usize - 1) {
-            return match listener.accept() {
-                Ok(socket) => _ = self.add(socket, Lane::Control, None),
-                Err(_) => self.plain.counters.count_refused(),
-            };
+        let index = token as usize - 1;
+        if index < self.listeners.len() {
+            return self.accept(index);
         }
         if flags.contains(EventFlags::OUT) {
             self.halves.get(&token).map(|half| half.connection.flush(&self.plain.epoll));
@@ -93,6 +100,37 @@ impl Serve {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) && !self.read(token) {
             self.remove(token);
         }
+    }
+
+    fn accept(&mut self, index: usize) {
+        match self.listeners[index].accept() {
+            Ok(Some(socket)) => _ = self.add(socket, Lane::Control, None),
+            Ok(None) => self.plain.counters.count_refused(),
+            // The connection ended before it was accepted.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => {}
+            Err(error) => self.pause(index, &error),
+        }
+    }
+
+    fn pause(&mut self, index: usize, error: &io::Error) {
+        self.plain.counters.count_refused();
+        tracing::warn!(%error, "cannot accept a connection of another host; raise LimitNOFILE if this repeats");
+        // Fails only if the listener is not watched, which is the aim.
+        let _ = epoll::delete(&self.plain.epoll, self.listeners[index].as_fd());
+        self.paused.insert(index, Instant::now() + PAUSE);
+    }
+
+    /// Waits again for connections of the listeners whose pauses are over.
+    fn end_pauses(&mut self, now: Instant) {
+        let Serve { plain, listeners, paused, .. } = self;
+        paused.retain(|index, end| {
+            if *end > now {
+                return true;
+            }
+            // Fails without memory; then there is another attempt after another pause.
+            *end = now + PAUSE;
+            watch(plain, *index, &listeners[*index]).is_err()
+        });
     }
 
     fn take_dialed(&mut self) {
@@ -241,6 +279,44 @@ impl Serve {
         for token in gone {
             self.plain.counters.count_ended();
             self.remove(token);
+        }
+    }
+}
+
+/// From now on waits for connections of the listener.
+fn watch(plain: &Plain, index: usize, listener: &Listener) -> rustix::io::Result<()> {
+    epoll::add(&plain.epoll, listener.as_fd(), EventData::new_u64(1 + index as u64), EventFlags::IN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use crate::Config;
+    use crate::engine::Engine;
+
+    /// A descriptor that is always readable and accepts nothing, like a listener without a free descriptor.
+    fn failing() -> Listener {
+        let readable = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        Listener::Unix(UnixListener::from(readable))
+    }
+
+    #[test]
+    fn a_listener_without_a_free_descriptor_rests_before_each_further_attempt() {
+        let handler = Arc::new(|_: &dyn Engine, _: EngineEvent<'_>| {});
+        let plain = Plain::new(&Config::new("a".parse().unwrap()), Incarnation(1), handler).unwrap();
+        let mut serve = Serve::new(Arc::new(plain), vec![failing(), failing()]).unwrap();
+        let mut events = [MaybeUninit::<Event>::uninit(); 64];
+        for _ in 0..3 {
+            let ready: Vec<_> = serve.wait(&mut events, Duration::ZERO).iter().map(|event| event.data.u64()).collect();
+            assert_eq!(ready.len(), 2, "each pause is followed by an attempt");
+            ready.into_iter().for_each(|token| serve.ready(token, EventFlags::IN));
+            assert!(serve.wait(&mut events, Duration::ZERO).is_empty(), "still readable, but nobody waits for it");
+            assert_eq!(serve.paused.len(), 2);
+            serve.end_pauses(Instant::now() + PAUSE);
         }
     }
 }

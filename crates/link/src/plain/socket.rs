@@ -27,11 +27,14 @@ impl Listener {
         }
     }
 
-    pub(super) fn accept(&self) -> io::Result<OwnedFd> {
-        match self {
-            Listener::Tcp(listener) => ready_tcp(listener.accept()?.0),
-            Listener::Unix(listener) => ready_unix(listener.accept()?.0),
-        }
+    /// The next waiting connection; `None` if it cannot be used, for example because it is of another user. Fails if
+    /// the kernel gives none, for example because this process has no free descriptor.
+    pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
+        let accepted = match self {
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| ready_tcp(stream)),
+            Listener::Unix(listener) => listener.accept().map(|(stream, _)| ready_unix(stream)),
+        };
+        accepted.map(Result::ok)
     }
 }
 

@@ -9,6 +9,7 @@
 mod attend;
 pub(crate) mod keys;
 mod look;
+mod numbers;
 mod publishers;
 mod rules;
 mod session;
@@ -36,6 +37,7 @@ use crate::presence::{Change, Presence};
 use crate::{Config, Error, MAX_FRAME, threads};
 pub use attend::{Attending, attend};
 use keys::Keys;
+use numbers::Numbers;
 use publishers::Publishers;
 use session::{OwnSession, in_a_plain_thread};
 pub(crate) use settings::is_same;
@@ -51,6 +53,7 @@ pub(crate) struct Zenoh {
     host: Name,
     handler: Arc<dyn Handler>,
     session: OwnSession,
+    numbers: Numbers,
     publishers: Publishers,
     presence: Lock<Presence, { rank::PEERS }>,
     wanted: Lock<HashMap<ChannelId, Subscriber<()>>, { rank::WANTED }>,
@@ -121,6 +124,7 @@ impl Zenoh {
             host: config.host.clone(),
             handler,
             session: OwnSession::new(session),
+            numbers: Numbers::default(),
             publishers: Publishers::default(),
             presence: Lock::default(),
             wanted: Lock::default(),
@@ -146,6 +150,9 @@ impl Zenoh {
     }
 
     fn subscribe(&self, key: String) -> zenoh::Result<Subscriber<()>> {
+        if !self.numbers.take() {
+            return Err("the session has no number left for another key; it is replaced soon".into());
+        }
         let wanted = self.session.declare_subscriber(key).allowed_origin(Locality::Remote);
         wanted.with(self.callback(Zenoh::arrived)).wait()
     }
@@ -179,7 +186,8 @@ impl Zenoh {
 
     fn put(&self, to: DestinationRef<'_>, lane: Lane, length: usize, frame: impl FnOnce() -> ZBytes) {
         let key = || self.keys.to(to, self.host.as_str());
-        if length > MAX_FRAME || !self.publishers.put(&self.session, to, lane, key, frame()) {
+        let session: (&Session, &Numbers) = (&self.session, &self.numbers);
+        if length > MAX_FRAME || !self.publishers.put(session, to, lane, key, frame()) {
             return self.counters.count_dropped();
         }
         self.counters.count_sent(lane);
@@ -187,7 +195,7 @@ impl Zenoh {
 
     fn keep_way(&self, key: &str) {
         let mut ways = self.ways.lock();
-        if ways.contains_key(key) || ways.len() >= MAX_WAYS {
+        if ways.contains_key(key) || ways.len() >= MAX_WAYS || !self.numbers.take() {
             return;
         }
         if let Ok(way) = self.session.declare_keyexpr(key.to_owned()).wait() {
@@ -257,6 +265,10 @@ impl Engine for Zenoh {
 
     fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    fn is_worn(&self) -> bool {
+        self.numbers.are_worn()
     }
 
     fn threads(&self) -> Vec<i32> {

@@ -11,6 +11,8 @@ use zenoh::qos::{CongestionControl, Priority};
 use zenoh::sample::Locality;
 use zenoh::{Session, Wait};
 
+use super::numbers::Numbers;
+
 /// Largest number of channels with publishers, of both planes. Above it all publishers are discarded and made again
 /// at their next use, so that channels that come and go do not accumulate.
 const MAX_CHANNELS: usize = 2048;
@@ -27,24 +29,30 @@ pub(crate) struct Publishers {
 }
 
 impl Publishers {
-    /// Publishes; returns false if Zenoh refused.
+    /// Publishes; returns false if Zenoh refused. Without a number for the key there is no publisher, only this frame.
     pub(super) fn put(
         &self,
-        session: &Session,
+        (session, numbers): (&Session, &Numbers),
         to: DestinationRef<'_>,
         lane: Lane,
         key: impl FnOnce() -> String,
         frame: ZBytes,
     ) -> bool {
         let mut frame = Some(frame);
-        self.existing(to, lane, &mut frame).unwrap_or_else(|| match publisher(session, key(), lane) {
+        if let Some(done) = self.existing(to, lane, &mut frame) {
+            return done;
+        }
+        if !numbers.take() {
+            return frame.is_some_and(|frame| put_once(session, key(), lane, frame));
+        }
+        match publisher(session, key(), lane) {
             Ok(publisher) => {
                 let done = put(&publisher, &mut frame);
                 self.keep(to, lane, publisher);
                 done
             }
             Err(_) => false,
-        })
+        }
     }
 
     /// `None`: there is no publisher yet, and the frame stays.
@@ -91,12 +99,23 @@ fn put(publisher: &Publisher<'static>, frame: &mut Option<ZBytes>) -> bool {
     frame.take().is_some_and(|frame| publisher.put(frame).wait().is_ok())
 }
 
-fn publisher(session: &Session, key: String, lane: Lane) -> zenoh::Result<Publisher<'static>> {
-    let (priority, congestion) = match lane {
+/// Publishes to a key that is not declared.
+fn put_once(session: &Session, key: String, lane: Lane, frame: ZBytes) -> bool {
+    let (priority, congestion) = service(lane);
+    let put = session.put(key, frame).priority(priority).congestion_control(congestion);
+    put.allowed_destination(Locality::Remote).wait().is_ok()
+}
+
+fn service(lane: Lane) -> (Priority, CongestionControl) {
+    match lane {
         Lane::Control => (Priority::RealTime, CongestionControl::Block),
         Lane::Data => (Priority::Data, CongestionControl::Drop),
         Lane::Bulk => (Priority::DataLow, CongestionControl::Drop),
-    };
+    }
+}
+
+fn publisher(session: &Session, key: String, lane: Lane) -> zenoh::Result<Publisher<'static>> {
+    let (priority, congestion) = service(lane);
     let publisher = session.declare_publisher(key).priority(priority).congestion_control(congestion);
     publisher.allowed_destination(Locality::Remote).wait()
 }

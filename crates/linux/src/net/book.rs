@@ -3,6 +3,9 @@
 //!
 //! One JSON file in the run folder is replaced as a whole before each change that it describes. The file names the
 //! boot, because after a reboot the kernel has its own disciplines again. For the same reason it is not synced to disk.
+//!
+//! An interface is seen only in its network namespace. A service or `qfabric restore` in another namespace cannot put
+//! it back, so it keeps the interface in the record, for the next start in the namespace of the interface.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -28,6 +31,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub struct Book {
     path: PathBuf,
     entries: Vec<Entry>,
+    elsewhere: Vec<Elsewhere>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,19 +42,39 @@ struct Entry {
     former: Former,
 }
 
+/// Interfaces that cannot be put back from this network namespace, because they are in another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Elsewhere {
+    namespace: u64,
+    entries: Vec<Entry>,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordFile {
     boot: String,
-    /// The network namespace, by its inode: interface indexes have no meaning in another namespace.
+    /// The network namespace of `entries`, by its inode: interface indexes have no meaning in another namespace.
     namespace: u64,
     /// Process and start time of the service. Absent in records of earlier versions.
     #[serde(default)]
     service: Option<(i32, Option<u64>)>,
     entries: Vec<Entry>,
+    /// What earlier services left in other namespaces. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    elsewhere: Vec<Elsewhere>,
 }
 
 impl RecordFile {
+    /// The interfaces of this network namespace, and those of others.
+    fn divided(self) -> (Vec<Entry>, Vec<Elsewhere>) {
+        let last = Elsewhere { namespace: self.namespace, entries: self.entries };
+        let all = self.elsewhere.into_iter().chain([last]).filter(|group| !group.entries.is_empty());
+        let own = namespace();
+        let (here, elsewhere): (Vec<_>, Vec<_>) = all.partition(|group| group.namespace == own);
+        (here.into_iter().flat_map(|group| group.entries).collect(), elsewhere)
+    }
+
     /// The service of the record, if it is another process that still runs.
     fn running_service(&self) -> Option<i32> {
         let (pid, start) = self.service?;
@@ -69,9 +93,9 @@ impl Book {
     pub fn open(directory: &Path) -> Book {
         let path = directory.join(FILE);
         // What could not be put back stays recorded for the next attempt.
-        let left = read(&path).ok().flatten();
-        let left = left.filter(|left| left.boot == release::boot_id() && left.namespace == namespace());
-        Book { path, entries: left.map_or_else(Vec::new, |left| left.entries) }
+        let left = read(&path).ok().flatten().filter(|left| left.boot == release::boot_id());
+        let (entries, elsewhere) = left.map(RecordFile::divided).unwrap_or_default();
+        Book { path, entries, elsewhere }
     }
 
     /// Records the discipline of an interface before it is replaced.
@@ -87,7 +111,7 @@ impl Book {
     /// Removes an interface from the record after it was put back.
     pub(super) fn forget(&mut self, ifindex: u32) -> Result<(), NetError> {
         self.entries.retain(|entry| entry.ifindex != ifindex);
-        if !self.entries.is_empty() {
+        if !self.entries.is_empty() || !self.elsewhere.is_empty() {
             return self.write();
         }
         // An empty file would keep the folder.
@@ -99,21 +123,26 @@ impl Book {
         }
     }
 
-    /// Replaces the file atomically.
     fn write(&self) -> Result<(), NetError> {
-        let written = RecordFile {
-            boot: release::boot_id(),
-            namespace: namespace(),
-            service: Some(own_process()),
-            entries: self.entries.clone(),
-        };
-        let text = serde_json::to_vec(&written).expect("plain data");
-        let aside = self.path.with_extension("new");
-        let _ = fs::remove_file(&aside);
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside);
-        let done = made.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&aside, &self.path));
-        done.map_err(|source| NetError::Journal { path: self.path.clone(), source })
+        let (entries, elsewhere) = (self.entries.clone(), self.elsewhere.clone());
+        write(&self.path, Some(own_process()), entries, elsewhere)
     }
+}
+
+/// Replaces the file atomically.
+fn write(
+    path: &Path,
+    service: Option<(i32, Option<u64>)>,
+    entries: Vec<Entry>,
+    elsewhere: Vec<Elsewhere>,
+) -> Result<(), NetError> {
+    let written = RecordFile { boot: release::boot_id(), namespace: namespace(), service, entries, elsewhere };
+    let text = serde_json::to_vec(&written).expect("plain data");
+    let aside = path.with_extension("new");
+    let _ = fs::remove_file(&aside);
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside);
+    let done = made.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&aside, path));
+    done.map_err(|source| NetError::Journal { path: path.to_owned(), source })
 }
 
 fn namespace() -> u64 {
@@ -135,33 +164,53 @@ impl From<NetRestored> for Restored {
 }
 
 /// Puts back the disciplines that the record in `directory` lists and that are still replaced; safe to repeat. Does
-/// nothing if there is no record.
+/// nothing if there is no record. What cannot be put back stays in the record, for example an interface of another
+/// network namespace.
 ///
 /// # Errors
 /// The record belongs to a service that runs, or cannot be used; nothing is changed.
 pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     let path = directory.join(FILE);
-    let failed = |source| NetError::Journal { path: path.clone(), source };
     let unreadable = |source| NetError::Unreadable { path: path.clone(), source };
     let Some(written) = read(&path).map_err(unreadable)? else { return Ok(NetRestored::default()) };
-    let mut done = NetRestored::default();
-    if written.boot == release::boot_id()
-        && let Some(pid) = written.running_service()
-    {
+    if written.boot != release::boot_id() {
+        remove(&path)?;
+        return Ok(NetRestored::default());
+    }
+    if let Some(pid) = written.running_service() {
         return Err(NetError::Running { path, pid });
     }
-    if written.boot == release::boot_id() && written.namespace == namespace() {
-        for entry in &written.entries {
-            match entry.former.put_back(entry.ifindex) {
-                Ok(()) => done.interfaces += 1,
-                Err(error) => done.failed.push(format!("{}: {error}", entry.interface)),
+    let (here, elsewhere) = written.divided();
+    let (done, left) = put_back(here, &elsewhere);
+    if left.is_empty() && elsewhere.is_empty() {
+        remove(&path)?;
+    } else if done.interfaces > 0 {
+        write(&path, None, left, elsewhere)?;
+    }
+    Ok(done)
+}
+
+/// Puts back the interfaces that are `here`. Returns those that failed, too.
+fn put_back(here: Vec<Entry>, elsewhere: &[Elsewhere]) -> (NetRestored, Vec<Entry>) {
+    let (mut done, mut left) = (NetRestored::default(), Vec::new());
+    for entry in here {
+        match entry.former.put_back(entry.ifindex) {
+            Ok(()) => done.interfaces += 1,
+            Err(error) => {
+                done.failed.push(format!("{}: {error}", entry.interface));
+                left.push(entry);
             }
         }
     }
-    if done.failed.is_empty() {
-        fs::remove_file(&path).map_err(failed)?;
-    }
-    Ok(done)
+    let others = elsewhere.iter().flat_map(|group| &group.entries);
+    let unseen =
+        |entry: &Entry| format!("{}: it is in another network namespace; run `qfabric restore` there", entry.interface);
+    done.failed.extend(others.map(unseen));
+    (done, left)
+}
+
+fn remove(path: &Path) -> Result<(), NetError> {
+    fs::remove_file(path).map_err(|source| NetError::Journal { path: path.to_owned(), source })
 }
 
 /// The file decides what a privileged process does to interfaces, so it must be a regular file that belongs to this
@@ -211,6 +260,34 @@ mod tests {
         entry(&mut Book::open(folder.path()));
         assert_eq!(restore(folder.path()).unwrap(), NetRestored { interfaces: 1, failed: Vec::new() });
         assert_eq!(restore(folder.path()).unwrap(), NetRestored::default());
+    }
+
+    #[test]
+    fn an_interface_of_another_network_namespace_stays_recorded_until_it_is_put_back_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        entry(&mut Book::open(folder.path()));
+        let move_to = |namespace| {
+            let mut record = read(&path).unwrap().unwrap();
+            record.elsewhere.iter_mut().for_each(|group| group.namespace = namespace);
+            record.namespace = namespace;
+            fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+        };
+        move_to(1);
+        for _ in 0..2 {
+            let restored = restore(folder.path()).unwrap();
+            assert!(restored.interfaces == 0 && restored.failed.len() == 1, "{restored:?}");
+            assert!(restored.failed[0].starts_with("qf-none: it is in another network namespace"), "{restored:?}");
+        }
+        // A service in this namespace records and forgets interfaces of its own.
+        let mut book = Book::open(folder.path());
+        book.record("qf-own", 7, &Former::Default { kind: "noqueue".into() }).unwrap();
+        let both = read(&path).unwrap().unwrap();
+        assert_eq!((both.entries.len(), both.elsewhere.len(), both.elsewhere[0].namespace), (1, 1, 1));
+        book.forget(7).unwrap();
+        move_to(namespace());
+        assert_eq!(restore(folder.path()).unwrap(), NetRestored { interfaces: 1, failed: Vec::new() });
+        assert!(!path.exists());
     }
 
     #[test]

@@ -145,7 +145,8 @@ impl Htb {
         let object = Object { ifindex: self.ifindex, handle: FIRST_STREAM + slot, ..Object::default() };
         match netlink::act(Message::new(RTM_DELTCLASS, 0, object)) {
             // The interface has vanished, or another program has replaced the discipline: its classes went with it.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(()),
+            // `EINVAL`: the discipline that now has the handle has no classes.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EINVAL)) => Ok(()),
             ended => ended,
         }
     }

@@ -111,6 +111,12 @@ impl Pair {
         self.near.set_root(0x70000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
     }
 
+    /// Like [`Pair::pfifo`], and gives the discipline the handle that ours had.
+    pub(crate) fn pfifo_with_our_handle(&self) {
+        self.pfifo();
+        self.near.set_root(0x5146_0000, "pfifo", Some(&77u32.to_ne_bytes())).unwrap();
+    }
+
     /// Sets a root discipline without options, as another program would.
     pub(crate) fn set_root(&self, kind: &str) -> io::Result<()> {
         self.near.set_root(0x70000, kind, None)

@@ -27,7 +27,7 @@ impl Host {
     fn reports(&self, user: User<'_>, registration: RegistrationId) {
         for (attribute, value) in [(CPU_USED, 150_000), (GENERATED, 5_000)] {
             let report = Report { registration: registration.0, attribute, value };
-            self.fabric.report_of(&self.fabric.registry(), user.lease, &report);
+            self.fabric.report_of(&mut self.fabric.registry(), user.lease, &report);
         }
     }
 

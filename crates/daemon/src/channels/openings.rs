@@ -1,0 +1,44 @@
+//! The channels that a user makes active: each one uses up numbers of the network's session (`qfabric-link`), which
+//! come back only with a new session. An account for each user bounds how often a user can make that necessary.
+
+use std::collections::BTreeMap;
+
+use qfabric_types::{Instant, Nanos};
+
+/// Channels that a user makes active at once after a pause.
+pub(super) const BURST: u64 = 1_024;
+/// Afterwards the time between two.
+const INTERVAL: Nanos = Nanos::from_millis(1_000);
+
+/// For each user, the time at which the account is full again. Full accounts are not kept.
+#[derive(Debug, Default)]
+pub(super) struct Openings(BTreeMap<u32, Instant>);
+
+impl Openings {
+    /// Charges the user's account; `false`: it does not cover another channel now.
+    pub(super) fn take(&mut self, uid: u32, now: Instant) -> bool {
+        self.0.retain(|_, full_at| *full_at > now);
+        let full_at = self.0.get(&uid).map_or(now, |full_at| *full_at) + INTERVAL;
+        let is_covered = full_at.since(now) <= INTERVAL.saturating_mul(BURST);
+        if is_covered {
+            self.0.insert(uid, full_at);
+        }
+        is_covered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_makes_a_burst_of_channels_active_and_then_one_each_second() {
+        let (mut openings, begin) = (Openings::default(), Instant::ZERO);
+        let mut taken = |uid, after: u64| {
+            let now = begin + INTERVAL.saturating_mul(after);
+            (0..2 * BURST).filter(|_| openings.take(uid, now)).count() as u64
+        };
+        assert_eq!([taken(54_321, 0), taken(54_321, 0), taken(54_322, 0)], [BURST, 0, BURST]);
+        assert_eq!([taken(54_321, 3), taken(54_321, 10 * BURST)], [3, BURST]);
+    }
+}
