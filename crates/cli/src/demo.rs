@@ -4,7 +4,9 @@ mod qualman;
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use qfabric_demo::{Options, Terminal, conference};
+use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
 use crate::output;
@@ -16,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
           qfabric demo --seconds 300 --json demo.json --only hogs
           qfabric demo --only grid --only ': 6 players, 80 %' --only mixed
+          qfabric demo --mechanism ext --out report
           qfabric demo --only conference --out report
           qfabric demo --only conference --only b --full --out report
           qfabric demo --only qualman --out report
@@ -63,6 +66,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "L", default_value_t = Options::default().server_periods,
           value_parser = clap::value_parser!(u64).range(2..=20))]
     server_periods: u64,
+    /// Mechanism of Q-Fabric's players: deadline (SCHED_DEADLINE), or ext (Q-Fabric's own scheduler, which needs
+    /// sched_ext in the kernel), also with one soft server per player and players that skip frames
+    #[arg(long, value_name = "NAME", default_value_t = Options::default().mechanism, value_parser = mechanisms())]
+    mechanism: MechanismName,
     /// Seed of the random order of the rounds [default: taken from the clock; the report names it]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -83,6 +90,23 @@ pub(crate) struct Args {
     part: Vec<String>,
 }
 
+/// The mechanisms under which the demo can play.
+fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
+    let names = [MechanismName::Deadline, MechanismName::Ext].map(MechanismName::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<MechanismName>())
+}
+
+/// Refuses `--mechanism ext` with experiments that always use SCHED_DEADLINE or the dispatcher.
+fn check_mechanism(args: &Args) -> Result<(), Failure> {
+    let word = args.only.iter().find(|word| word.eq_ignore_ascii_case("conference") || *word == qualman::WORD);
+    match word.filter(|_| args.mechanism == MechanismName::Ext) {
+        Some(word) => {
+            Err(Failure::usage(format!("--only {word} cannot play under --mechanism ext; leave --mechanism out")))
+        }
+        None => Ok(()),
+    }
+}
+
 fn seed_from_clock() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     u64::from(now.unwrap_or_default().subsec_micros())
@@ -96,6 +120,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let Some(seconds) = args.seconds.filter(|seconds| !(1.0..=86_400.0).contains(seconds)) {
         return Err(Failure::usage(format!("--seconds is {seconds}; use 1 to 86400")));
     }
+    check_mechanism(&args)?;
     if let Some(path) = &args.json {
         output::check_writable(path)?;
     }
@@ -113,6 +138,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         json: args.json.filter(|_| !is_json_only),
         cache: args.cache,
         server_periods: args.server_periods,
+        mechanism: args.mechanism,
         all: args.all,
         seed: args.seed.unwrap_or_else(seed_from_clock),
         contract: args.contract,

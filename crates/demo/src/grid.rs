@@ -10,6 +10,7 @@
 mod outcome;
 
 use anyhow::{Result, ensure};
+use qfabric_types::MechanismName;
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -139,7 +140,7 @@ pub fn cells(seconds: f64, all: bool, seed: u64, words: &[String]) -> Result<Vec
     let cells = if words.is_empty() { drawn(&mut random) } else { chosen(words, &mut random) };
     ensure!(!cells.is_empty(), "no cell of the grid has all of {words:?} in its name; a name: {}", EXAMPLE.name());
     let turns = if words.is_empty() { cells.len() } else { usize::MAX };
-    let rounds = policies(all, 0).len();
+    let rounds = policies(MechanismName::Deadline, all, 0).len(); // as many as under `ext`
     let mut left = seconds;
     let fits = |(i, cell): &(usize, Cell)| {
         left -= cell.seconds(rounds);
@@ -197,10 +198,10 @@ fn kinds() -> Vec<Kind> {
     around.into_iter().flatten().flat_map(kind).collect()
 }
 
-/// The policies of cell number `i`.
-pub fn policies(all: bool, i: usize) -> Vec<Policy> {
+/// The policies of cell number `i`, with Q-Fabric's players under this mechanism.
+pub fn policies(mechanism: MechanismName, all: bool, i: usize) -> Vec<Policy> {
     let rivals = [Policy::Plain, Policy::Nice, Policy::Fifo, policy::equal_shares(false)];
-    let mut policies = vec![policy::equal_shares(true), policy::headline()];
+    let mut policies = vec![policy::equal_shares(true), policy::ours(mechanism)];
     policies.extend(policies.clone().into_iter().map(|policy| policy::skipping(policy, Skip::Predicted)));
     policies.extend(rivals.into_iter().enumerate().filter(|(j, _)| all || i % 4 == *j).map(|(_, policy)| policy));
     policies
@@ -208,7 +209,7 @@ pub fn policies(all: bool, i: usize) -> Vec<Policy> {
 
 /// Whether a verdict compares the rounds of this policy with those of other policies.
 pub fn is_compared(policy: &Policy) -> bool {
-    policies(false, 0)[..4].contains(policy)
+    [MechanismName::Deadline, MechanismName::Ext].iter().any(|name| policies(*name, false, 0)[..4].contains(policy))
 }
 
 /// Of the compared rounds of a cell, the round whose costs differ most from the others, if the difference is too
@@ -262,9 +263,18 @@ mod tests {
 
     #[test]
     fn every_cell_plays_static_grub_both_skipping_variants_and_one_rival_in_turn() {
-        let rivals: Vec<String> = (0..4).map(|i| policies(false, i)[4].label()).collect();
+        let under = |i| policies(MechanismName::Deadline, false, i);
+        let rivals: Vec<String> = (0..4).map(|i| under(i)[4].label()).collect();
         assert_eq!(rivals, ["plain", "nice -20", "SCHED_FIFO", "static equal shares, hard"]);
-        assert_eq!((policies(false, 0).len(), policies(true, 0).len()), (5, 8));
+        assert_eq!((under(0).len(), policies(MechanismName::Deadline, true, 0).len()), (5, 8));
+    }
+
+    #[test]
+    fn under_ext_soft_servers_play_instead_of_feedback() {
+        let policies = policies(MechanismName::Ext, false, 0);
+        let ours = [policy::soft(), policy::skipping(policy::soft(), Skip::Predicted)];
+        assert!(policies.len() == 5 && policies[1] == ours[0] && policies[3] == ours[1], "{policies:?}");
+        assert!(policies[..4].iter().all(is_compared) && !is_compared(&Policy::Plain));
     }
 
     #[test]
@@ -283,7 +293,8 @@ mod tests {
     #[test]
     fn a_round_with_much_higher_costs_is_played_again() {
         let rounds = |speeds: [f64; 4]| -> Vec<RunRecord> {
-            policies(false, 0)[..4].iter().zip(speeds).map(|(policy, speed)| round(policy, speed)).collect()
+            let compared = policies(MechanismName::Deadline, false, 0).into_iter().take(4);
+            compared.zip(speeds).map(|(policy, speed)| round(&policy, speed)).collect()
         };
         assert_eq!(speed_outlier(rounds([1.0, 1.02, 0.99, 1.03]).iter()), None);
         let (odd, reason) = speed_outlier(rounds([0.90, 1.0, 0.91, 0.91]).iter()).unwrap();

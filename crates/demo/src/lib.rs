@@ -33,6 +33,7 @@ pub mod verdict;
 use std::path::PathBuf;
 
 pub use progress::{Progress, Silent, Terminal};
+pub use qfabric_types::MechanismName;
 pub use report::Report;
 pub use stage::{ending_signals, run};
 
@@ -54,6 +55,8 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// L: server periods in one frame period.
     pub server_periods: u64,
+    /// The mechanism of Q-Fabric's players: `Deadline`, or `Ext` with soft servers. [`run`] refuses others.
+    pub mechanism: MechanismName,
     /// Plays all policies instead of the most important ones.
     pub all: bool,
     /// Seed of the random order of the rounds.
@@ -75,6 +78,7 @@ impl Default for Options {
             json: None,
             cache: None,
             server_periods: 4,
+            mechanism: MechanismName::Deadline,
             all: false,
             seed: 1,
             contract: Vec::new(),

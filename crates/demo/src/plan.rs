@@ -6,6 +6,7 @@
 //! [`crate::verdict::ENOUGH_ROUNDS`] rounds, with at least [`crate::verdict::ENOUGH_JOBS`] jobs together. Other
 //! policies get one round, and more if time is left.
 
+use qfabric_types::MechanismName;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -53,10 +54,11 @@ impl Scenario {
             Scenario::Shift => 5,
         }
     }
-    fn policies(self, all: bool) -> Vec<Policy> {
-        match self {
-            Scenario::Hogs => policy::under_hogs(all),
-            Scenario::Shift => policy::near_capacity(all),
+    fn policies(self, mechanism: MechanismName, all: bool) -> Vec<Policy> {
+        match (mechanism, self) {
+            (MechanismName::Ext, scenario) => policy::under_ext(scenario, all),
+            (_, Scenario::Hogs) => policy::under_hogs(all),
+            (_, Scenario::Shift) => policy::near_capacity(all),
         }
     }
 }
@@ -108,10 +110,11 @@ pub struct Plan {
 
 /// Plans about `seconds`. Every claim gets at least one round of each side, even if the time is too short. `only`
 /// keeps entries whose `scenario: label` contains one of its words, ignoring case; an empty list keeps all.
-pub fn plan(seconds: f64, only: &[String], all: bool, seed: u64) -> Plan {
+/// `mechanism`: that of Q-Fabric's players.
+pub fn plan(mechanism: MechanismName, seconds: f64, only: &[String], all: bool, seed: u64) -> Plan {
     let mut entries: Vec<Entry> = Scenario::ALL
         .into_iter()
-        .flat_map(|scenario| scenario.policies(all).into_iter().map(move |policy| (scenario, policy)))
+        .flat_map(|scenario| scenario.policies(mechanism, all).into_iter().map(move |policy| (scenario, policy)))
         .filter(|(scenario, policy)| wanted(*scenario, policy, only))
         .map(|(scenario, policy)| Entry { scenario, policy, rounds: 0 })
         .collect();
@@ -187,32 +190,44 @@ fn wanted(scenario: Scenario, policy: &Policy, only: &[String]) -> bool {
 mod tests {
     use super::*;
     use crate::verdict::{ENOUGH_JOBS, ENOUGH_ROUNDS};
+    use qfabric_types::MechanismName::{Deadline, Ext};
 
     fn total(plan: &Plan) -> f64 {
         plan.rounds.iter().map(|r| cost(&plan.entries[r.entry])).sum::<f64>() + CALIBRATION_SECONDS
     }
 
     fn default_plan() -> Plan {
-        plan(crate::Options::default().seconds, &[], false, 1)
+        plan(Deadline, crate::Options::default().seconds, &[], false, 1)
     }
 
     #[test]
     fn the_rounds_fill_the_time_without_exceeding_it() {
         for seconds in [180.0, 300.0] {
-            let total = total(&plan(seconds, &[], false, 1));
+            let total = total(&plan(Deadline, seconds, &[], false, 1));
             assert!(total <= seconds && total > seconds - 8.0, "{total} of {seconds}");
         }
     }
 
     #[test]
-    fn the_default_plan_has_enough_jobs_and_rounds_for_every_claim() {
-        let plan = default_plan();
-        assert!(plan.left_out.is_empty(), "{:?}", plan.left_out);
-        for entry in plan.entries.iter().filter(|entry| entry.is_claim()) {
-            let jobs = entry.rounds * (entry.scenario.jobs() - crate::live::WARM_UP) * entry.scenario.players(2);
-            assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", name(entry));
-            assert!(entry.rounds >= ENOUGH_ROUNDS, "{}: {} rounds", name(entry), entry.rounds);
+    fn the_default_plan_has_enough_jobs_and_rounds_for_every_claim_under_both_mechanisms() {
+        for plan in [Deadline, Ext].map(|name| plan(name, crate::Options::default().seconds, &[], false, 1)) {
+            assert!(plan.left_out.is_empty(), "{:?}", plan.left_out);
+            for entry in plan.entries.iter().filter(|entry| entry.is_claim()) {
+                let jobs = entry.rounds * (entry.scenario.jobs() - crate::live::WARM_UP) * entry.scenario.players(2);
+                assert!(jobs as u64 >= ENOUGH_JOBS, "{}: {jobs}", name(entry));
+                assert!(entry.rounds >= ENOUGH_ROUNDS, "{}: {} rounds", name(entry), entry.rounds);
+            }
         }
+    }
+
+    #[test]
+    fn only_under_ext_soft_servers_play_without_and_with_skipping() {
+        let soft = |mechanism| -> Vec<String> {
+            plan(mechanism, 180.0, &["soft".into()], true, 1).entries.iter().map(name).collect()
+        };
+        let [plain, skips] = ["Q-Fabric equal shares, soft", "Q-Fabric equal shares, soft, skips predicted"];
+        let expected = [format!("hogs: {plain}"), format!("shift: {plain}"), format!("shift: {skips}")];
+        assert_eq!((soft(Deadline), soft(Ext)), (Vec::new(), expected.to_vec()));
     }
 
     #[test]
@@ -231,7 +246,7 @@ mod tests {
     #[test]
     fn the_compared_rounds_of_a_cycle_follow_each_other() {
         for seed in 0..20 {
-            let plan = plan(crate::Options::default().seconds, &[], false, seed);
+            let plan = plan(Deadline, crate::Options::default().seconds, &[], false, seed);
             let compared = |round: &Round| plan.entries[round.entry].is_claim_of(Scenario::Shift);
             let cycles = plan.rounds.iter().map(|round| round.cycle).max().unwrap();
             for cycle in 0..=cycles {
@@ -244,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_short_plan_keeps_the_claims_and_lists_the_omitted_policies() {
-        let plan = plan(20.0, &[], false, 1);
+        let plan = plan(Deadline, 20.0, &[], false, 1);
         assert!(plan.entries.iter().all(|entry| entry.rounds == 1 && entry.is_claim()));
         assert!(plan.left_out.iter().any(|name| name == "shift: nice -20"), "{:?}", plan.left_out);
     }
@@ -252,13 +267,13 @@ mod tests {
     #[test]
     fn the_option_only_keeps_the_named_policies() {
         let labels = |only: &str, all| {
-            plan(500.0, &[only.into()], all, 1).entries.iter().map(|e| e.policy.label()).collect::<Vec<_>>()
+            plan(Deadline, 500.0, &[only.into()], all, 1).entries.iter().map(|e| e.policy.label()).collect::<Vec<_>>()
         };
         assert_eq!(labels("plain", false), ["plain"]);
         assert_eq!(labels("shift: nice", false), ["nice -20"]);
         assert_eq!(labels("MMA", false).len(), 0);
         assert_eq!(labels("MMA", true).len(), 2);
         assert!(labels("no such policy", true).is_empty());
-        assert_eq!(plan(1.0, &["plain".into()], false, 1).rounds.len(), 1, "at least one round is played");
+        assert_eq!(plan(Deadline, 1.0, &["plain".into()], false, 1).rounds.len(), 1, "at least one round is played");
     }
 }

@@ -1,7 +1,9 @@
-//! The compared policies: the default schedulers, static reservations, and Q-Fabric with each predictor.
+//! The compared policies: the default schedulers, static reservations, and Q-Fabric with each predictor. Under the
+//! mechanism `ext`, also Q-Fabric with one soft server per job.
 
 use anyhow::Result;
-use qfabric_types::{Nanos, PredictorSpec, Reclaiming, Reservation, Setting, Share, ThreadId};
+use qfabric_linux::ext::ExtConfig;
+use qfabric_types::{MechanismName, Nanos, PredictorSpec, Reclaiming, Reservation, Setting, Share, ThreadId};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Scenario;
@@ -29,6 +31,12 @@ pub enum Policy {
         knowledge: Knowledge,
         /// GRUB instead of hard reservations.
         reclaim: bool,
+        /// The frames that players skip.
+        skip: Skip,
+    },
+    /// Q-Fabric under the mechanism `ext`: one soft server per player with P = T, so that its deadline is the job's
+    /// deadline. All shares are equal and fixed.
+    Soft {
         /// The frames that players skip.
         skip: Skip,
     },
@@ -88,6 +96,8 @@ pub enum Budget {
 pub const RHO: f64 = 0.5;
 /// A thread runs on one CPU at a time. As in Q-Fabric's contracts, the rest of the CPU is left to best effort.
 const MOST_OF_ONE_CPU: Share = Share::from_ppm(950_000);
+/// Part of each CPU that soft servers leave free under `ext`, so that rounding causes no refusals.
+const ROUNDING: Share = Share::from_ppm(1_000);
 
 impl Policy {
     /// Name in the report.
@@ -102,30 +112,33 @@ impl Policy {
             Policy::Qfabric { knowledge, reclaim, skip } => {
                 format!("Q-Fabric {}, {}{}", knowledge.label(), kind(*reclaim), skip.suffix())
             }
+            Policy::Soft { skip } => format!("Q-Fabric equal shares, soft{}", skip.suffix()),
         }
     }
 
     /// Whether the players hold reservations.
     pub fn reserves(&self) -> bool {
-        matches!(self, Policy::Static { .. } | Policy::Qfabric { .. })
+        matches!(self, Policy::Static { .. } | Policy::Qfabric { .. } | Policy::Soft { .. })
     }
 
     /// Whether the policy needs the daemon.
     pub fn is_qfabric(&self) -> bool {
-        matches!(self, Policy::Qfabric { .. })
+        matches!(self, Policy::Qfabric { .. } | Policy::Soft { .. })
     }
 
     /// Whether the cost of a frame is predicted, in the daemon or in the player.
     pub fn predicts(&self) -> bool {
         match self {
-            Policy::Static { skip, .. } => *skip == Skip::Predicted,
+            Policy::Static { skip, .. } | Policy::Soft { skip } => *skip == Skip::Predicted,
             policy => policy.is_qfabric(),
         }
     }
 
-    /// Whether a claim needs the policy: Q-Fabric with its defaults, and the rival near capacity.
+    /// Whether a claim needs the policy: Q-Fabric with its defaults; near capacity also the rival, and soft servers
+    /// whose players skip.
     pub fn is_claim(&self, scenario: Scenario) -> bool {
-        *self == headline() || (scenario == Scenario::Shift && *self == equal_shares(true))
+        let compared = [equal_shares(true), skipping(soft(), Skip::Predicted)];
+        *self == headline() || (scenario == Scenario::Shift && compared.contains(self))
     }
 
     /// Whether the cost of each frame is known beforehand.
@@ -165,6 +178,15 @@ impl Policy {
                 // The options of the caller come last, so that they take precedence.
                 arguments.extend(settings.contract.iter().cloned());
                 arguments.extend((!reclaim).then(|| "--hard".into()));
+                arguments
+            }
+            // Without a server period: that of a soft server is T.
+            Policy::Soft { skip } => {
+                let mut arguments = ["--qfabric", "--reclaiming", "soft"].map(String::from).to_vec();
+                arguments.extend(["--fixed".into(), settings.soft_share.as_f64().to_string()]);
+                arguments.extend(["--early".into(), settings.early.to_string()]);
+                arguments.extend(skip.arguments());
+                arguments.extend(settings.contract.iter().cloned());
                 arguments
             }
         }
@@ -221,6 +243,8 @@ pub struct RoundSettings {
     pub capacity: Share,
     /// Number of players that share the capacity.
     pub players: u32,
+    /// Fixed share of each player with a soft server, as [`soft_share`] computes it.
+    pub soft_share: Share,
     /// Largest earliness of a job inside the target interval, as a fraction of T.
     pub early: f64,
     /// Mean of the trial execution, as a share of one CPU.
@@ -250,6 +274,26 @@ pub fn qfabric(knowledge: Knowledge, reclaim: bool) -> Policy {
     Policy::Qfabric { knowledge, reclaim, skip: Skip::None }
 }
 
+/// Q-Fabric under `ext` with one soft server per job, without skipping.
+pub fn soft() -> Policy {
+    Policy::Soft { skip: Skip::None }
+}
+
+/// Q-Fabric's policy in the grid. Under `ext`, that is the soft server: in simulation it misses the fewest jobs.
+pub fn ours(mechanism: MechanismName) -> Policy {
+    if mechanism == MechanismName::Ext { soft() } else { headline() }
+}
+
+/// The share of each of `players` equal players under `ext`. A server is on one CPU, so the CPU with the most players
+/// limits all shares. `room`: the bandwidth of all players and of the service together. `own`: the server of the
+/// service.
+pub fn soft_share(room: Share, own: Share, cpus: u32, players: u32) -> Share {
+    let players = players.max(1);
+    let of_room = room.saturating_sub(own).ppm() / players;
+    let of_cpu = ExtConfig::default().capacity().saturating_sub(own).saturating_sub(ROUNDING);
+    Share::from_ppm(of_room.min(of_cpu.ppm() / players.div_ceil(cpus.max(1))))
+}
+
 /// The whole room in equal shares. With GRUB it is the rival near capacity.
 pub fn equal_shares(reclaim: bool) -> Policy {
     Policy::Static { budget: Budget::EqualShares, reclaim, skip: Skip::None }
@@ -260,6 +304,7 @@ pub fn skipping(policy: Policy, skip: Skip) -> Policy {
     match policy {
         Policy::Static { budget, reclaim, .. } => Policy::Static { budget, reclaim, skip },
         Policy::Qfabric { knowledge, reclaim, .. } => Policy::Qfabric { knowledge, reclaim, skip },
+        Policy::Soft { .. } => Policy::Soft { skip },
         other => other,
     }
 }
@@ -288,6 +333,25 @@ pub fn near_capacity(all: bool) -> Vec<Policy> {
     policies
 }
 
+/// The policies of a scenario if Q-Fabric's players run under `ext`: those of the kernel's own schedulers, Q-Fabric
+/// with its defaults, and soft servers. Fewer than under SCHED_DEADLINE, so that they fit into the same time.
+pub fn under_ext(scenario: Scenario, all: bool) -> Vec<Policy> {
+    let fixed = Policy::Static { budget: Budget::TimesMean(1.2), reclaim: true, skip: Skip::None };
+    let mut policies = match scenario {
+        Scenario::Hogs => vec![Policy::Plain, Policy::Fifo, fixed, headline(), soft()],
+        Scenario::Shift => {
+            let skips = skipping(soft(), Skip::Predicted);
+            vec![Policy::Nice, Policy::Fifo, equal_shares(true), headline(), soft(), skips]
+        }
+    };
+    if all {
+        policies.push(qfabric(Knowledge::Oracle, true));
+        let rivals = [equal_shares(true), headline()].map(|policy| skipping(policy, Skip::Predicted));
+        policies.extend(rivals.into_iter().filter(|_| scenario == Scenario::Shift));
+    }
+    policies
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,6 +362,7 @@ mod tests {
             server_period: Nanos::from_millis(10),
             capacity: Share::from_ppm(1_800_000),
             players: 6,
+            soft_share: Share::from_ppm(290_000),
             early: 0.2,
             mean_share: 0.2,
             contract: vec!["--rho".into(), "2".into()],
@@ -325,7 +390,8 @@ mod tests {
 
     #[test]
     fn the_policies_of_a_scenario_have_different_names() {
-        for policies in [under_hogs(true), near_capacity(true)] {
+        let under_ext = Scenario::ALL.map(|scenario| under_ext(scenario, true));
+        for policies in [under_hogs(true), near_capacity(true)].into_iter().chain(under_ext) {
             let names: std::collections::BTreeSet<_> = policies.iter().map(Policy::label).collect();
             assert_eq!(names.len(), policies.len());
         }
@@ -342,5 +408,28 @@ mod tests {
         let rival = skipping(equal_shares(true), Skip::Predicted);
         assert_eq!(rival.arguments(&settings()).join(" "), "--skip predicted");
         assert_eq!(rival.label(), "static equal shares, GRUB, skips predicted");
+    }
+
+    #[test]
+    fn a_soft_server_has_a_fixed_share_and_the_period_of_its_jobs() {
+        let policy = skipping(soft(), Skip::Predicted);
+        let words = policy.arguments(&settings()).join(" ");
+        assert_eq!(words, "--qfabric --reclaiming soft --fixed 0.29 --early 0.2 --skip predicted --rho 2");
+        assert_eq!(policy.label(), "Q-Fabric equal shares, soft, skips predicted");
+        assert!(policy.is_qfabric() && policy.reserves() && policy.predicts() && !soft().predicts());
+        assert_eq!((ours(MechanismName::Ext), ours(MechanismName::Deadline)), (soft(), headline()));
+    }
+
+    #[test]
+    fn soft_servers_fit_into_the_room_and_on_each_cpu() {
+        let (room, own) = (Share::from_ppm(1_790_000), Share::from_ppm(50_000));
+        for (cpus, players) in [(2, 1), (2, 2), (2, 3), (2, 6), (2, 8), (2, 12), (4, 6), (1, 3)] {
+            let share = soft_share(room, own, cpus, players);
+            let on_one_cpu = share.ppm() * players.div_ceil(cpus) + own.ppm();
+            assert!(share > Share::ZERO && on_one_cpu <= 940_000, "{players} players on {cpus} CPUs: {share}");
+            assert!(share.ppm() * players + own.ppm() <= room.ppm(), "{players} players on {cpus} CPUs: {share}");
+        }
+        assert_eq!(soft_share(room, own, 2, 6), Share::from_ppm(290_000));
+        assert_eq!(soft_share(room, own, 2, 1), Share::from_ppm(889_000), "one player uses one CPU");
     }
 }

@@ -10,11 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use qfabric_daemon::{Config, Embedded};
+use anyhow::{Context, Result, bail, ensure};
+use qfabric_client::Client;
+use qfabric_daemon::{Config, Embedded, Fallback};
 use qfabric_linux::doctor::{self, State};
+use qfabric_linux::ext::{Ext, ExtConfig};
 use qfabric_linux::hrtick;
-use qfabric_types::{Nanos, Reservation, Share};
+use qfabric_types::{MechanismName, Nanos, Reservation, Share};
 
 use crate::Options;
 use crate::calibrate::{self, Calibration};
@@ -23,7 +25,7 @@ use crate::clips::{self, Clip};
 use crate::grid;
 use crate::live::{Run, Stage};
 use crate::plan;
-use crate::policy::RoundSettings;
+use crate::policy::{RoundSettings, soft_share};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Agenda, Machine, Report};
@@ -50,8 +52,12 @@ const PASSES: usize = 3;
 
 /// Runs the demo. On Ctrl-C it undoes all its changes to the host and returns an incomplete report of the rounds
 /// measured so far. If a file cannot be written, the report is printed as a note.
+///
+/// # Errors
+/// The mechanism does not work on this host, a program or a file is missing, or the load cannot be set.
 pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     let _signals = raise_on_signals(&options.stop)?;
+    check_mechanism(options.mechanism)?;
     if let Some(out) = &options.out {
         // Now, not after minutes of measurement.
         std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
@@ -66,6 +72,16 @@ pub fn run(options: Options, progress: &mut dyn Progress) -> Result<Report> {
     };
     write(&options, &report).inspect_err(|_| progress.note(&report.text()))?;
     Ok(report)
+}
+
+/// Refuses a mechanism that does not work here now, not after minutes of calibration.
+fn check_mechanism(mechanism: MechanismName) -> Result<()> {
+    match mechanism {
+        MechanismName::Deadline => Ok(()),
+        // Only loading shows that the kernel's type information is whole. Dropping it ends it.
+        MechanismName::Ext => Ext::load(&ExtConfig::default()).map(drop).context("cannot play under ext"),
+        other => bail!("the demo cannot play under the mechanism {other}; use deadline or ext"),
+    }
 }
 
 /// Writes the files of the report. The rows come first, because they are worth more than a plot that cannot be drawn.
@@ -89,7 +105,7 @@ fn stop_lending(progress: &mut dyn Progress) {
 
 /// Plays the two scenarios.
 fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progress) -> Result<Report> {
-    let plan = plan::plan(options.seconds, &options.only, options.all, options.seed);
+    let plan = plan::plan(options.mechanism, options.seconds, &options.only, options.all, options.seed);
     ensure!(
         !plan.rounds.is_empty(),
         "--only {:?} matches no round; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid, conference",
@@ -117,7 +133,7 @@ fn grid(options: &Options, player: &Path, cache: &Path, progress: &mut dyn Progr
     let folder = Folder::make()?;
     let mut bench = Bench::new(options, player, vec![closed, mixed], &folder)?;
     let measured = bench.grid(&cells, cache, progress)?;
-    Ok(Report::new(measured, &Agenda::of_cells(cells, options.all, options.seed)))
+    Ok(Report::new(measured, &Agenda::of_cells(options.mechanism, cells, options.all, options.seed)))
 }
 
 /// The resources of the measurements.
@@ -142,7 +158,8 @@ impl<'a> Bench<'a> {
     }
 
     fn machine(&self) -> Machine {
-        Machine { cpus: self.cpus, capacity: self.room, hogs: self.hogs.ids().len(), ..Machine::examine() }
+        let (mechanism, hogs) = (self.options.mechanism.to_string(), self.hogs.ids().len());
+        Machine { cpus: self.cpus, capacity: self.room, hogs, mechanism, ..Machine::examine() }
     }
 
     fn trials_of(&self, clips: &[Clip], hogs: bool) -> Result<Vec<Trace>> {
@@ -210,6 +227,9 @@ impl<'a> Bench<'a> {
         let daemon = run.policy.is_qfabric().then(|| self.daemon(settings.server_period)).transpose()?;
         let socket = daemon.as_ref().map(|d| d.socket().to_owned()).unwrap_or_default();
         let mut record = self.with_stage(calibration, &socket, |stage| stage.run(run, &settings, progress))?;
+        if daemon.is_some() && self.options.mechanism == MechanismName::Ext {
+            is_in_force(&socket)?;
+        }
         if let (Some(daemon), Some(out)) = (&daemon, &self.options.out) {
             // Each round replaces the file of the one before.
             let written = timeline::write(daemon.socket(), &out.join(timeline::FILE));
@@ -251,6 +271,9 @@ impl<'a> Bench<'a> {
     /// of the room: the rivals may hand out as much bandwidth as the daemon together with its own needs.
     fn daemon(&self, server_period: Nanos) -> Result<Embedded> {
         let mut config = Config::default();
+        config.mechanism.name = self.options.mechanism;
+        // Another mechanism would play the rest of the round under a wrong name.
+        config.mechanism.fallback = Fallback::None;
         config.limits.capacity = Some(self.room);
         let share = config.control_reservation()?.map_or(Share::ZERO, Reservation::share);
         config.control.period = config.control.period.min(Nanos::new(server_period.get() / 2));
@@ -260,15 +283,26 @@ impl<'a> Bench<'a> {
 
     fn settings(&self, calibration: &Calibration) -> RoundSettings {
         let players = calibration.players;
+        let own = Config::default().control_reservation().ok().flatten().map_or(Share::ZERO, Reservation::share);
         RoundSettings {
             period: calibration.period,
             server_period: Nanos::new(calibration.period.get() / self.options.server_periods),
             capacity: self.room,
             players: players as u32,
+            soft_share: soft_share(self.room, own, self.cpus as u32, players as u32),
             early: EARLY,
             mean_share: calibration.demand / players as f64,
             contract: self.options.contract.clone(),
         }
+    }
+}
+
+/// Fails if the kernel has ended the mechanism during the round.
+fn is_in_force(socket: &Path) -> Result<()> {
+    let client = Client::connect_to(socket).context("cannot connect to the daemon to read its mechanism")?;
+    match client.status().context("cannot read the mechanism in force")?.fallback {
+        Some(reason) => bail!("{reason}"),
+        None => Ok(()),
     }
 }
 

@@ -27,6 +27,12 @@ const MISSES_OF_RIVAL: Claim =
     Claim::ratio(Conditions::Plain, "misses at most 0.5x as many jobs as static GRUB in the same room", 0.5);
 const BANDWIDTH_OF_RIVAL: Claim =
     Claim::ratio(Conditions::Plain, "reserves at most 0.85x as much as static GRUB", 0.85);
+// The same, only under `ext`.
+const MISSES_OF_SOFT: Claim = Claim::ratio(
+    Conditions::OursSkip,
+    "with one soft server per job misses at most 0.5x as many jobs as static GRUB in the same room",
+    0.5,
+);
 
 /// The conditions of a claim. Every claim is about a calm machine, because only undisturbed rounds count.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +121,11 @@ impl Verdict {
     pub fn withdraw(&mut self, reason: &str) {
         (self.state, self.reason) = (State::Disturbed, Some(reason.into()));
     }
+
+    /// Says in the claim that Q-Fabric's players ran under `ext`.
+    pub(crate) fn name_ext(&mut self) {
+        self.claim.insert_str(0, "under ext, ");
+    }
 }
 
 /// One claim and its verdict.
@@ -173,7 +184,7 @@ pub struct Measured {
     pub disturbed: Option<String>,
 }
 
-/// The four claims, as far as their policies were played.
+/// The four claims, and under `ext` the one about soft servers, as far as their policies were played.
 pub fn verdicts(rounds: &[RunRecord]) -> Vec<Verdict> {
     let ours = |scenario| rounds_of(rounds, scenario, &policy::headline().label());
     let (hogs, shift) = (ours(Scenario::Hogs), ours(Scenario::Shift));
@@ -189,6 +200,12 @@ pub fn verdicts(rounds: &[RunRecord]) -> Vec<Verdict> {
         let pairs = pairs(&shift, &rival);
         verdicts.push(MISSES_OF_RIVAL.judge(&place, misses_of_rival(&pairs)));
         verdicts.push(BANDWIDTH_OF_RIVAL.judge(&place, bandwidth_of_rival(&pairs)));
+    }
+    let soft = policy::skipping(policy::soft(), policy::Skip::Predicted);
+    let soft = rounds_of(rounds, Scenario::Shift, &soft.label());
+    if let (Some(first), false) = (soft.first(), rival.is_empty()) {
+        let place = format!("{} players near capacity", first.players.len());
+        verdicts.push(MISSES_OF_SOFT.judge(&place, misses_of_rival(&pairs(&soft, &rival))));
     }
     verdicts
 }
@@ -419,6 +436,20 @@ mod tests {
         let verdicts = verdicts(&rounds);
         let words = "calm, without skipping: Q-Fabric";
         assert!(verdicts.len() == 4 && verdicts.iter().all(|verdict| verdict.claim.contains(words)), "{verdicts:?}");
+    }
+
+    #[test]
+    fn soft_servers_whose_players_skip_are_judged_against_static_grub() {
+        let skips = policy::skipping(policy::soft(), policy::Skip::Predicted).label();
+        let soft = |late| {
+            let mut rounds = shift(late, 40);
+            let ours = rounds.iter_mut().filter(|round| !round.policy.starts_with("static"));
+            ours.for_each(|round| round.policy.clone_from(&skips));
+            verdicts(&rounds)
+        };
+        assert_eq!((soft(5)[0].state, soft(60)[0].state), (State::Held, State::Missed));
+        let claim = &soft(5)[0].claim;
+        assert!(soft(5).len() == 1 && claim.contains("players skip: Q-Fabric with one soft server"), "{claim}");
     }
 
     #[test]

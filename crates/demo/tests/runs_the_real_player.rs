@@ -98,6 +98,7 @@ fn settings() -> RoundSettings {
         server_period: Nanos::from_millis(10),
         capacity: Share::from_ppm(200_000),
         players: 2,
+        soft_share: Share::from_ppm(100_000),
         early: 0.25,
         mean_share: 0.05,
         contract: Vec::new(),

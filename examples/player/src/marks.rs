@@ -84,6 +84,7 @@ fn contract(options: &ContractOptions, period: Nanos) -> Result<Contract> {
         early: options.early,
         late: options.late,
         max_bandwidth: options.max_bandwidth,
+        fixed: options.fixed,
         give_back: options.give_back,
         favour_events: options.event_driven,
         profile: options.profile.as_deref().map(trace::read).transpose()?,

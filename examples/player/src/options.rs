@@ -125,6 +125,10 @@ pub(crate) struct ContractOptions {
     /// Same as --reclaiming hard.
     #[arg(long, conflicts_with = "reclaiming")]
     pub hard: bool,
+    /// Static reservation: this share of one CPU in every period of the reservation, instead of a budget found by
+    /// feedback.
+    #[arg(long, value_name = "CPUS")]
+    pub fixed: Option<Share>,
     /// If applications compete for the CPU, keep only a part of the reservation between frames: yes or no.
     #[arg(long, value_name = "YES|NO", default_value = "yes", value_parser = clap::builder::BoolishValueParser::new(),
         action = clap::ArgAction::Set)]

@@ -6,6 +6,7 @@ mod booked;
 mod channels;
 mod compatibility;
 mod contracts;
+mod demo;
 mod ecode;
 mod guard;
 mod guide_dwcs;

@@ -156,9 +156,10 @@ fn outcome(cell: &Cell, reached_load: f64, rounds: &[RunRecord]) -> Option<Outco
         let label = policy.label();
         rounds.iter().filter(|round| round.scenario == name && round.policy == label).collect()
     };
-    let (ours, rival) = (of(policy::headline()), of(policy::equal_shares(true)));
+    let played = if of(policy::soft()).is_empty() { policy::headline() } else { policy::soft() };
     let skipping = |policy| of(policy::skipping(policy, Skip::Predicted));
-    let (ours_skip, rival_skip) = (skipping(policy::headline()), skipping(policy::equal_shares(true)));
+    let (ours_skip, rival_skip) = (skipping(played.clone()), skipping(policy::equal_shares(true)));
+    let (ours, rival) = (of(played), of(policy::equal_shares(true)));
     let plain = Comparison::of(&ours, &rival, &rival)?;
     let missed = |rounds: &[&RunRecord]| rate(total(rounds.iter().copied()), 0.0);
     Some(Outcome {
@@ -258,6 +259,8 @@ pub fn tally(outcomes: &[Outcome]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::MechanismName;
+
     use super::*;
     use crate::grid::{Pattern, Phases};
 
@@ -389,7 +392,25 @@ mod tests {
             (round.scenario, round.policy) = (cell.name(), policy.label());
             round
         };
-        crate::grid::policies(false, 0).iter().map(of).collect()
+        crate::grid::policies(MechanismName::Deadline, false, 0).iter().map(of).collect()
+    }
+
+    #[test]
+    fn under_ext_the_rounds_with_soft_servers_are_ours() {
+        let cell = Cell {
+            players: 6,
+            load: 0.8,
+            pattern: Pattern::Closed,
+            shifts: false,
+            hogs: true,
+            phases: Phases::Together,
+        };
+        let mut rounds = rounds(&cell);
+        for round in &mut rounds {
+            round.policy = round.policy.replace(&policy::headline().label(), &policy::soft().label());
+        }
+        let outcome = outcomes(&[cell], &rounds, &[]).remove(0);
+        assert!(outcome.ours > 0.9 && outcome.skipping.is_some() && outcome.both_skip.is_some());
     }
 
     #[test]

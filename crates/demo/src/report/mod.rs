@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use qfabric_types::Share;
+use qfabric_types::{MechanismName, Share};
 use serde::{Deserialize, Serialize};
 
 pub use plots::{INK, mesh, register_letters};
@@ -60,11 +60,11 @@ impl Agenda {
         Agenda { rows, rounds: plan.rounds.len(), left_out: plan.left_out.clone(), cells: Vec::new(), seed }
     }
 
-    /// The agenda of the grid.
-    pub fn of_cells(cells: Vec<Cell>, all: bool, seed: u64) -> Agenda {
+    /// The agenda of the grid, with Q-Fabric's players under this mechanism.
+    pub fn of_cells(mechanism: MechanismName, cells: Vec<Cell>, all: bool, seed: u64) -> Agenda {
         let of = |(i, cell): (usize, &Cell)| {
             let name = cell.name();
-            grid::policies(all, i).into_iter().map(move |policy| (name.clone(), policy.label()))
+            grid::policies(mechanism, all, i).into_iter().map(move |policy| (name.clone(), policy.label()))
         };
         let mut rows: Vec<_> = cells.iter().enumerate().flat_map(of).collect();
         let rounds = rows.len();
@@ -159,6 +159,9 @@ pub struct Machine {
     pub kernel: String,
     /// Model of the processor.
     pub processor: String,
+    /// Name of the mechanism of Q-Fabric's players; empty in reports of earlier versions.
+    #[serde(default)]
+    pub mechanism: String,
     /// The enforcement of budgets, at the tick or by a high-resolution timer, as `qfabric doctor` describes it.
     pub enforcement: String,
     /// The reserved bandwidth that the kernel lends under GRUB, as `qfabric doctor` describes it; `None` if it
@@ -259,6 +262,10 @@ impl Report {
         };
         if let Some(reason) = &machine.lends_too_much {
             verdicts.iter_mut().for_each(|verdict| verdict.withdraw(reason));
+        }
+        if machine.mechanism == MechanismName::Ext.name() {
+            let of_cells = grid.iter_mut().map(|outcome| &mut outcome.verdict);
+            verdicts.iter_mut().chain(of_cells).for_each(Verdict::name_ext);
         }
         Report {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -489,7 +496,7 @@ mod tests {
     }
 
     fn agenda() -> Agenda {
-        let plan = crate::plan::plan(165.0, &[], false, 7);
+        let plan = crate::plan::plan(MechanismName::Deadline, 165.0, &[], false, 7);
         Agenda { rounds: 5, ..Agenda::of_plan(&plan, 7) }
     }
 
@@ -570,7 +577,7 @@ mod tests {
         let records = vec![played(crate::policy::equal_shares(true), 50), played(crate::policy::headline(), 30)];
         let (missing, machine) = (Vec::new(), Machine::default());
         let measured = Measured { records, missing, machine, clips: Vec::new(), loads: Vec::new() };
-        let agenda = Agenda { rounds: 2, ..Agenda::of_cells(vec![cell], false, 7) };
+        let agenda = Agenda { rounds: 2, ..Agenda::of_cells(MechanismName::Deadline, vec![cell], false, 7) };
         let report = Report::new(measured, &agenda);
         assert_eq!((report.rows.len(), report.grid.len(), report.verdicts.len()), (2, 1, 7));
         assert!(report.grid[0].plain.ratio < 0.01 && report.html().unwrap().contains("0.00x"));
@@ -589,7 +596,8 @@ mod tests {
             let records = vec![played(crate::policy::equal_shares(true), 50), played(crate::policy::headline(), 30)];
             let machine = Machine { lends_too_much: lends.map(str::to_owned), ..Machine::default() };
             let measured = Measured { records, missing: Vec::new(), machine, clips: Vec::new(), loads: Vec::new() };
-            let report = Report::new(measured, &Agenda { rounds, ..Agenda::of_cells(vec![cell], false, 7) });
+            let agenda = Agenda::of_cells(MechanismName::Deadline, vec![cell], false, 7);
+            let report = Report::new(measured, &Agenda { rounds, ..agenda });
             report.grid[0].verdict.state
         };
         assert_eq!(state(None, 2), verdict::State::Held);
@@ -603,6 +611,18 @@ mod tests {
         let reasons = report.verdicts.iter().map(|verdict| (verdict.state, verdict.reason.as_deref()));
         let withdrawn = (verdict::State::Disturbed, Some("GRUB lends 0.4 CPU"));
         assert_eq!(reasons.collect::<Vec<_>>(), [withdrawn; 4]);
+    }
+
+    #[test]
+    fn under_ext_the_report_and_every_claim_name_the_mechanism() {
+        let machine = Machine { mechanism: MechanismName::Ext.name().to_owned(), ..Machine::default() };
+        let report = Report::new(Measured { machine, ..measured() }, &agenda());
+        assert_eq!(report.verdicts.len(), 4);
+        assert!(report.verdicts.iter().all(|verdict| verdict.claim.starts_with("under ext, ")));
+        let words = "Q-Fabric's players run under the mechanism ext";
+        assert!(report.text().contains(words) && report.html().unwrap().contains(words));
+        let summary: serde_json::Value = serde_json::from_str(&report.summary_json().unwrap()).unwrap();
+        assert_eq!(summary["machine"]["mechanism"], "ext");
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub(super) fn text(report: &Report) -> String {
 pub(super) fn circumstances(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.clips.iter().map(super::ClipNote::sentence).collect();
     lines.extend(report.loads.iter().map(load_sentence));
+    if !report.machine.mechanism.is_empty() {
+        lines.push(format!("Q-Fabric's players run under the mechanism {}", report.machine.mechanism));
+    }
     let disturbed = report.rounds.iter().filter(|round| round.disturbance.is_some()).count();
     let worst = report.rounds.iter().map(|round| round.around.mean_steal()).fold(0.0, f64::max);
     lines.push(format!(

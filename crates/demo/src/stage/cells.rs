@@ -38,7 +38,7 @@ impl Bench<'_> {
         };
         self.repeats_left = 2 * cells.len();
         for (i, cell) in cells.iter().enumerate() {
-            let mut policies = grid::policies(self.options.all, i);
+            let mut policies = grid::policies(self.options.mechanism, self.options.all, i);
             policies.shuffle(&mut random);
             match self.cell(i, cell, &policies, cache, &mut measured, progress) {
                 Ok(()) => (),
