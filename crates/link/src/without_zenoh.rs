@@ -2,7 +2,7 @@
 //! and the demo needs no network.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use qfabric_channel::Incarnation;
@@ -25,9 +25,12 @@ pub(crate) fn open(
 pub enum Attending {}
 
 /// Always returns `None`, because there is no network thread.
+///
+/// # Errors
+/// Never.
 pub fn attend(
-    _: OwnedFd,
-    _: impl FnMut() -> bool + Send + 'static,
+    _: impl AsFd + Send + Sync + 'static,
+    _: impl FnMut(bool) + Send + 'static,
     _: impl Fn(&'static str, String) + Send + 'static,
 ) -> io::Result<Option<Attending>> {
     Ok(None)

@@ -131,8 +131,6 @@ pub(crate) struct Fabric {
     closer: Closer,
     /// Descriptors that the socket's thread waits for.
     epoll: OwnedFd,
-    /// Sockets of all connections.
-    lines: OwnedFd,
     requests: Requests,
     /// What streams of packets count, and decisions about them.
     board: Arc<Board>,
@@ -207,7 +205,6 @@ impl Fabric {
         let mailbox = Arc::new(Mailbox::new(ending).map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        let lines = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let path = Path::open(config.kernel_path.as_ref());
         path.iter().for_each(|path| mailbox.hear_path(path.inbox()));
         let network = Network::open(config, host.clone(), &mailbox)?;
@@ -228,7 +225,6 @@ impl Fabric {
             lending: Lending::new(mailbox_wake),
             closer: Closer::default(),
             epoll,
-            lines,
             requests,
             board,
             timeline,

@@ -1,7 +1,7 @@
 //! The node with its resource manager, and the engine that carries its frames.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ use qfabric_types::monitor::Reading;
 use qfabric_types::{Instant, ThreadId};
 
 use super::mailbox::{LendingMessage, Mailbox};
-use super::{ChannelsConfig, EngineName, Mode, Scouting, lock, node, socket};
+use super::{ChannelsConfig, EngineName, Mode, Scouting, node, socket};
 use crate::startup::DaemonError;
 
 /// A node and its network. One lock protects the node; each thread calls the node itself.
@@ -37,6 +37,8 @@ pub(super) enum Network {
         link: Link<ManagedNode>,
         /// The configuration with which the link was opened.
         config: Lock<link::Config, { rank::NETWORK_CONFIG }>,
+        /// The engine has a thread that may also read connections. A reload does not change the engine.
+        attends: bool,
     },
 }
 
@@ -68,7 +70,8 @@ impl Network {
         let (listener, priority) = (mailbox.clone(), config.priority);
         let link = Link::open(&linked, managed, listener, move || socket::enter(priority)).map_err(refused)?;
         hurry(&link, priority);
-        Ok(Network::Linked { link, config: Lock::new(linked) })
+        let attends = linked.engine == EngineKind::Zenoh;
+        Ok(Network::Linked { link, config: Lock::new(linked), attends })
     }
 
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
@@ -167,18 +170,16 @@ impl Network {
         }
     }
 
-    /// Calls `turn` in the network's own thread whenever `fd` is readable; see [`link::attend`]. None: no such thread
-    /// exists.
+    /// Calls `turn` in the network's own thread whenever something arrives at `fd`; see [`link::attend`]. None: no such
+    /// thread exists.
     pub(super) fn attend(
         &self,
-        fd: OwnedFd,
-        turn: impl FnMut() -> bool + Send + 'static,
+        fd: impl AsFd + Send + Sync + 'static,
+        turn: impl FnMut(bool) + Send + 'static,
         failed: impl Fn(&'static str, String) + Send + 'static,
     ) -> io::Result<Option<Attending>> {
         match self {
-            Network::Linked { config, .. } if lock(config).engine == EngineKind::Zenoh => {
-                link::attend(fd, turn, failed)
-            }
+            Network::Linked { attends: true, .. } => link::attend(fd, turn, failed),
             _ => Ok(None),
         }
     }

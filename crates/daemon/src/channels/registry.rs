@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::habit::Habit;
 use qfabric_channel::{Origin, RegistrationId, SinkId, SourceId};
+use qfabric_link::Attending;
 use qfabric_shm::Duplex;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
@@ -48,6 +49,8 @@ pub(super) struct Lease {
     /// A message that arrives in parts.
     pub reassembler: Reassembler,
     pub habit: Habit,
+    /// The network's thread waits for the socket; none: the socket's thread does.
+    pub attending: Option<Attending>,
     /// Number of wake-ups whose packets may still be in the socket.
     pub wakes: u8,
     /// Channels that the connection has created or opened, with one entry for each time.
@@ -90,6 +93,7 @@ impl Registry {
             duplex: None,
             reassembler: Reassembler::default(),
             habit: Habit::default(),
+            attending: None,
             wakes: 0,
             opened: Vec::new(),
             sources: BTreeSet::new(),

@@ -53,7 +53,7 @@ impl Fabric {
     }
 
     fn reload_now(&self) -> Result<ReloadOutcome, Problem> {
-        let Network::Linked { link, config } = &self.network else { return Err(problems::no_access_list()) };
+        let Network::Linked { link, config, .. } = &self.network else { return Err(problems::no_access_list()) };
         let mut config = lock(config);
         if config.security == Security::Insecure {
             return Err(problems::no_access_list());

@@ -79,9 +79,11 @@ impl Fabric {
             let _ = fds::send_now(&*socket, &[io::IoSlice::new(&message)]);
             return;
         }
-        let id = registry.add(peer, socket.clone());
+        let id = registry.add(peer, socket);
+        // Before the lock is released: then the thread that reads the connection finds it complete.
+        let watched = registry.leases.get_mut(&id).map(|lease| self.watch(lease, id));
         drop(registry);
-        if self.watch(&*socket, id).is_err() {
+        if watched.is_some_and(|watched| watched.is_err()) {
             self.mailbox.over(id);
         }
     }
@@ -173,7 +175,7 @@ impl Fabric {
     fn leave(&self, id: LeaseId) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
-        self.unwatch(&*lease.socket);
+        self.unwatch(lease);
         drop(registry);
         self.mailbox.over(id);
     }

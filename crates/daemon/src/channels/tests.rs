@@ -9,6 +9,7 @@ mod policy_contracts;
 mod policy_paces;
 mod policy_steady;
 mod reports;
+mod waking;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
