@@ -170,6 +170,9 @@ def test_metrics_are_part_of_the_contract_and_energy_can_be_saved(socket):
         assert seen["utility"]["most"] == 100
         saving = session.save_energy()
         assert 0 < saving["clock_part"] <= 1 and isinstance(saving["missing"], list)
+        with session.job():
+            eventually(lambda: session.checkpoint(0.5, levels=2))
+            assert session.checkpoint(3 / 4, 2)
     with pytest.raises(qfabric.Refused, match="frame_rate"):
         qfabric.Session(period_ms=40, metrics=[rate._replace(utility="int u(")], socket=socket)
     with pytest.raises(ValueError, match="maximum 2"):

@@ -195,6 +195,14 @@ def test_parameters_are_suggested_from_a_trial():
         assert session.overload is None and session.predicted_lateness() is None
 
 
+def test_a_checkpoint_needs_a_part_of_the_job_and_a_daemon():
+    with qfabric.Session(20, alone=True) as session, session.job():
+        assert session.checkpoint(0.5) is False and session.checkpoint(1, levels=10) is False
+        for wrong in (-0.1, 1.1, float("nan")):
+            with pytest.raises(ValueError, match="from 0 to 1"):
+                session.checkpoint(wrong)
+
+
 def test_a_profile_is_stored_and_found_by_its_key(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     costs = [12_000_000, 4_000_000]

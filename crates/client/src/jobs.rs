@@ -34,6 +34,11 @@ impl<'a> Jobs<'a> {
         }
     }
 
+    /// A checkpoint in the code of the current job; see [`Session::checkpoint`].
+    pub fn checkpoint(&mut self, done: f64, levels: u8) -> bool {
+        self.running && self.session.checkpoint(done, levels)
+    }
+
     /// The session that the iterator runs.
     pub fn session(&self) -> &Session {
         self.session

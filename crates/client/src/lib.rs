@@ -45,6 +45,7 @@
 
 mod attempt;
 pub mod channel;
+mod checkpoint;
 mod client;
 pub mod clock;
 mod consent;

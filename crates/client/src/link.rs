@@ -50,7 +50,7 @@ pub struct Counters {
     pub dropped: u64,
     /// Wake-up calls to the daemon.
     pub wake_ups: u64,
-    /// Invalid hints, intervals and budgets; they are not sent.
+    /// Invalid hints, intervals, budgets and parts of jobs; they are not sent.
     pub nonsense: u64,
     /// Jobs skipped under [`crate::LatePolicy::Skip`] or by [`crate::Session::skip`].
     pub skipped: u64,
@@ -244,6 +244,11 @@ impl Link {
     /// The grant that the daemon last published; all zero without a lease.
     pub(crate) fn grant(&self) -> Grant {
         self.lease().map(|lease| lease.ring.grant()).unwrap_or_default()
+    }
+
+    /// Whether the daemon wants to know of checkpoints.
+    pub(crate) fn wants_checkpoints(&self) -> bool {
+        self.lease().is_some_and(|lease| lease.ring.wants_checkpoints())
     }
 
     /// Ends the contract. Releases the application by number only while its lease holds ([`Link::held_id`]).

@@ -12,12 +12,13 @@ use qfabric_control::Slowdown;
 use qfabric_shm::SharedRing;
 use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim};
-use qfabric_types::ring::{Grant, JobEvent};
+use qfabric_types::ring::{Checkpoint, Grant, JobEvent};
 use qfabric_types::{
     AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Overload, Quality, QualityMeter,
     Reservation, ThreadId, Usage, quantized_error,
 };
 
+use crate::checkpoint::left_run;
 use crate::client::Client;
 use crate::clock;
 use crate::error::ClientError;
@@ -54,6 +55,8 @@ pub struct Session {
     controller: Option<Box<dyn Controller>>,
     overload: Overloads,
     slowdown: Slowdown,
+    /// The job whose last checkpoint asked for a higher clock.
+    hurried: Option<u64>,
     this_thread_only: PhantomData<*const ()>,
 }
 
@@ -114,6 +117,7 @@ impl Session {
             controller: None,
             overload: Overloads::default(),
             slowdown: Slowdown::default(),
+            hurried: None,
             this_thread_only: PhantomData,
         }
     }
@@ -207,6 +211,38 @@ impl Session {
             self.grid.rebase(release);
             self.cpu = clock::thread_cpu();
         }
+    }
+
+    /// A checkpoint in the code of the current job, of whose work the part `done` (0 to 1; `n / m` after n of m pieces)
+    /// is done. If the application saves energy ([`Session::save_energy`]) and the rest of the job no longer fits into
+    /// the time until its deadline, the daemon is asked for the clock at which it fits, until the deadline. `levels` (0
+    /// to 10) asks for so many levels of the clock more, for a job that is harder than the ones before. A later
+    /// checkpoint of the same job at which its rest fits again lowers the clock.
+    ///
+    /// Returns whether the daemon was asked. Never fails, blocks or allocates: one read of shared memory if the
+    /// application does not save energy, else also two clock readings, and a record and a wake-up call if it asks. A
+    /// part that is no number from 0 to 1 is counted in [`Counters::nonsense`] and ignored; more than 10 levels count
+    /// as 10.
+    pub fn checkpoint(&mut self, done: f64, levels: u8) -> bool {
+        if !(0.0..=1.0).contains(&done) {
+            self.link.counters.nonsense += 1;
+            return false;
+        }
+        if !self.link.wants_checkpoints() {
+            return false;
+        }
+        let (now, used) = (clock::now(), clock::thread_cpu() - self.cpu);
+        let Job { k, deadline, .. } = self.grid.job();
+        let left_run = left_run(done, used, self.link.grant(), self.slowdown);
+        let left_time = deadline.since(now).min(Checkpoint::LONGEST);
+        let hurries = left_run > left_time || levels > 0;
+        // A job that hurried and need not any more says so.
+        let hurried = std::mem::replace(&mut self.hurried, hurries.then_some(k)) == Some(k);
+        if hurries || hurried {
+            let levels = levels.min(Checkpoint::MAX_LEVELS);
+            self.link.report(JobEvent::Checkpoint(Checkpoint { k, left_run, left_time, levels }), now);
+        }
+        hurries || hurried
     }
 
     /// Ends the current job, with `next` as the foresight for the next job. Never fails, blocks or allocates: two

@@ -10,7 +10,7 @@ use qfabric_client::{
     OverloadChange, Predictor, Session, Share, Usage, clock,
 };
 use qfabric_shm::SharedRing;
-use qfabric_types::ring::{Consumer, Grant, JobEvent};
+use qfabric_types::ring::{Checkpoint, Consumer, Grant, JobEvent};
 use rustix::event::{EventfdFlags, eventfd};
 
 const T: Nanos = Nanos::from_millis(8);
@@ -36,7 +36,7 @@ impl Daemon {
     fn ends(&mut self) -> Vec<JobRecord> {
         let end = |event| match event {
             JobEvent::End(job) => Some(job),
-            JobEvent::Begin { .. } => None,
+            JobEvent::Begin { .. } | JobEvent::Checkpoint(_) => None,
         };
         self.events().into_iter().filter_map(end).collect()
     }
@@ -218,6 +218,32 @@ fn a_job_predicted_to_be_late_has_a_lateness_and_can_be_skipped() {
     session.skip();
     session.end_cycle(Foresight::Nothing);
     assert_eq!((session.counters().skipped, daemon.ends()[0].k), (1, 1), "the daemon sees that number 0 is missing");
+}
+
+#[test]
+fn a_checkpoint_asks_only_if_the_application_saves_energy_and_its_job_is_late() {
+    let (mut session, mut daemon) = pair();
+    let hour = Nanos::from_millis(3_600_000);
+    session.wait_for_next_job();
+    daemon.ring.publish(Grant { predicted: hour, ..Grant::default() });
+    daemon.ring.promise_look(Instant::NEVER);
+    assert!(!session.checkpoint(0.5, 3), "it does not save energy");
+    daemon.ring.ask_for_checkpoints();
+    assert!(session.checkpoint(0.5, 0));
+    let [JobEvent::Checkpoint(asked)] = daemon.events()[..] else { panic!("one checkpoint is sent") };
+    assert_eq!((asked.k, asked.levels, daemon.wake_ups()), (0, 0, 1));
+    assert!(asked.left_run >= Nanos::from_millis(1_800_000) && asked.left_time <= T, "{asked:?}");
+    // From here on nothing is left, so that no speed of this machine decides.
+    assert!(session.checkpoint(1.0, 0), "a job that hurried says that it need not any more");
+    assert!(!session.checkpoint(1.0, 0));
+    assert!(session.checkpoint(1.0, u8::MAX), "it asks for levels itself");
+    let levels = |event| if let JobEvent::Checkpoint(asked) = event { Some(asked.levels) } else { None };
+    let asked: Vec<_> = daemon.events().into_iter().map(levels).collect();
+    assert_eq!(asked, [Some(0), Some(Checkpoint::MAX_LEVELS)]);
+    session.end_cycle(Foresight::Nothing);
+    assert!(!session.checkpoint(1.0, 0), "another job");
+    assert!([f64::NAN, -0.1, 1.1].into_iter().all(|done| !session.checkpoint(done, 9)));
+    assert_eq!(session.counters().nonsense, 3);
 }
 
 /// Predicts the last cost ± 10 ns; no prediction for jobs with the hint -1.

@@ -3,13 +3,14 @@
 mod common;
 
 use common::*;
-use qfabric_client::Client;
+use qfabric_client::{Client, Session};
 use qfabric_daemon::{Config, EnergyConfig};
 use qfabric_linux::testing::live_lock;
 use qfabric_linux::testing::power::PowerTree;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope};
-use qfabric_types::{Class, Contract, Nanos, Share};
+use qfabric_types::{Class, Contract, Foresight, Nanos, Share};
 
+const LEAST: &str = "devices/system/cpu/cpufreq/policy0/scaling_min_freq";
 const MOST: &str = "devices/system/cpu/cpufreq/policy0/scaling_max_freq";
 
 /// A host with the files of `tree`, whose own thread looks at them once in ten minutes.
@@ -51,6 +52,30 @@ fn the_clock_follows_before_an_admission_a_change_and_a_leave_are_answered() {
     assert_eq!(mhz(), alone, "after the leave");
     client.release(saver.id).unwrap();
     assert_eq!(mhz(), 3_000);
+}
+
+#[test]
+fn a_checkpoint_within_a_job_raises_the_clock_at_once_and_the_end_puts_it_back() {
+    let _lock = live_lock();
+    let folder = tempfile::tempdir().unwrap();
+    let tree = PowerTree::new(folder.path());
+    tree.clock("policy0", 3_000_000, (800_000, 3_000_000));
+    let (_service, client) = service(with_meters(&tree));
+    let share = Some(Share::from_ppm(200_000));
+    let slow = Contract { class: Class::B, guaranteed: share, fixed: share, ..contract("slow", 4_000) };
+    let slow = Contract { server_period: Nanos::from_millis(40), ..slow };
+    let mut session = Session::start(&client, slow).unwrap();
+    session.begin(Foresight::Nothing);
+    assert!(!session.checkpoint(0.5, 10), "it does not save energy");
+    assert!(session.save_energy().unwrap().unwrap().limited);
+    // Files that are being written are empty.
+    let range = || (tree.get(LEAST).parse::<u64>().ok(), tree.get(MOST).parse::<u64>().ok());
+    let before = range();
+    assert!(before.1 < Some(3_000_000), "{before:?}");
+    // Again and again, because the clock falls at the deadline.
+    eventually("it is higher", || session.checkpoint(0.5, 10) && range().1 > before.1 && range().0 == range().1);
+    session.end().unwrap();
+    assert_eq!(range(), (Some(800_000), Some(3_000_000)));
 }
 
 /// What is missing on a host with these files, if wireless cards may sleep.

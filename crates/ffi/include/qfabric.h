@@ -1392,6 +1392,16 @@ enum qf_status qf_save_energy(struct qf_session *task,
                               struct qf_energy_saving *saving);
 
 /**
+ * A checkpoint in the code of the current job, of whose work the part `done` (0 to 1) is done. If the task saves
+ * energy (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises
+ * until the deadline. `levels` (0 to 10; more count as 10) asks for so many levels of the clock more, for a job that
+ * is harder than the ones before. Never blocks. QF_INVALID: `done` is no number from 0 to 1.
+ */
+enum qf_status qf_checkpoint(struct qf_session *task,
+                             double done,
+                             uint8_t levels);
+
+/**
  * Suggests parameters from the computation times of `jobs` jobs (at least 24). Uses the task's period, server
  * period, target interval and controller. `hints` has one hint for each job, or is null. A pure calculation: it
  * sends no request to the daemon and changes nothing.

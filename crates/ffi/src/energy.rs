@@ -45,3 +45,23 @@ pub unsafe extern "C" fn qf_save_energy(task: *mut qf_session, saving: *mut qf_e
     // SAFETY: the caller guarantees it.
     unsafe { run(task, save) }
 }
+
+/// A checkpoint in the code of the current job, of whose work the part `done` (0 to 1) is done. If the task saves
+/// energy (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises
+/// until the deadline. `levels` (0 to 10; more count as 10) asks for so many levels of the clock more, for a job that
+/// is harder than the ones before. Never blocks. QF_INVALID: `done` is no number from 0 to 1.
+///
+/// # Safety
+/// `task` is a live, started handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_checkpoint(task: *mut qf_session, done: f64, levels: u8) -> qf_status {
+    let check = |session: &mut Session| {
+        if !(0.0..=1.0).contains(&done) {
+            return Err(Failure::invalid(format!("done is {done}; use a part of the job from 0 to 1")));
+        }
+        session.checkpoint(done, levels);
+        Ok(())
+    };
+    // SAFETY: the caller guarantees it.
+    unsafe { run(task, check) }
+}

@@ -325,6 +325,11 @@ impl Journal {
         Ok(true)
     }
 
+    /// The value of a knob before its first turn; `None` if it has not been turned, or is back.
+    pub fn before(&self, knob: &Knob) -> Option<&str> {
+        self.knobs.get(knob).map(String::as_str)
+    }
+
     /// Puts all knobs back. Returns an error message for each failure. A knob that could not be put back stays listed
     /// with its value before the first turn.
     pub fn turn_back(&mut self) -> Vec<String> {

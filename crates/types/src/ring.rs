@@ -7,7 +7,8 @@
 //! **Waking.** The daemon looks at every ring at times that it chooses, and writes into `wake_before` the time
 //! until which the next look is promised. A producer that finishes before that time need not wake the daemon;
 //! otherwise it makes one wake-up call. Both sides put a full fence between their write and their read, so a look
-//! that has just passed never leaves a record behind.
+//! that has just passed never leaves a record behind. A checkpoint always wakes: its job runs on, and cannot wait for
+//! the next look. It is sent only if the daemon has asked for checkpoints ([`JobRing::ask_for_checkpoints`]).
 
 use crate::shared::{self, AtomicU64, Ordering, fence};
 use crate::{Foresight, Instant, JobRecord, Nanos, Overload};
@@ -18,6 +19,7 @@ pub const CAPACITY: usize = shared::RECORDS;
 const MAGIC: u64 = u64::from_le_bytes(*b"qfring\0\x01");
 const KIND_END: u64 = 1;
 const KIND_BEGIN: u64 = 2;
+const KIND_CHECKPOINT: u64 = 3;
 const DAY_NS: u64 = 86_400_000_000_000;
 
 /// A record in a ring.
@@ -31,6 +33,29 @@ pub enum JobEvent {
         /// Foresight about the job.
         known: Foresight,
     },
+    /// A job says in its course how much of it is left.
+    Checkpoint(Checkpoint),
+}
+
+/// What is left of a running job, at a checkpoint of its code (000 §6.4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// k, the number of the job.
+    pub k: u64,
+    /// The time that the rest of the job would take at the clock of the application's jobs before; at most a day.
+    pub left_run: Nanos,
+    /// The time until its deadline, at most a day; zero if the deadline has passed.
+    pub left_time: Nanos,
+    /// So many levels of the clock more than the rest needs, because this job is harder than the ones before; at most
+    /// [`Checkpoint::MAX_LEVELS`].
+    pub levels: u8,
+}
+
+impl Checkpoint {
+    /// The most levels that a job may ask for, as printed.
+    pub const MAX_LEVELS: u8 = 10;
+    /// The longest time of a record: a day.
+    pub const LONGEST: Nanos = Nanos::new(DAY_NS);
 }
 
 /// The result of pushing a record.
@@ -56,7 +81,7 @@ impl Line {
 /// The shared memory of a ring. All zeros until [`JobRing::initialize`].
 #[repr(C, align(64))]
 pub struct JobRing {
-    /// Written by the daemon once: magic, capacity.
+    /// Written by the daemon: magic and capacity once, and whether it wants checkpoints.
     identity: Line,
     /// Written by the producer: head, dropped.
     producer: Line,
@@ -102,6 +127,16 @@ impl JobRing {
     pub fn is_valid(&self) -> bool {
         self.identity.0[0].load(Ordering::Acquire) == MAGIC
             && self.identity.0[1].load(Ordering::Relaxed) == CAPACITY as u64
+    }
+
+    /// From now on the application reports its checkpoints. The daemon calls this for applications that save energy.
+    pub fn ask_for_checkpoints(&self) {
+        self.identity.0[2].store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the daemon wants to know of checkpoints.
+    pub fn wants_checkpoints(&self) -> bool {
+        self.identity.0[2].load(Ordering::Relaxed) != 0
     }
 
     /// Publishes the daemon's promise to look at this ring at `moment` at the latest; [`Instant::ZERO`] means no
@@ -161,7 +196,8 @@ impl Producer {
         ring.producer.0[0].store(self.head, Ordering::Release);
         fence(Ordering::SeqCst);
         let wake_before = ring.consumer.0[1].load(Ordering::Relaxed);
-        if now.get() < wake_before { PushOutcome::Quiet } else { PushOutcome::Wake }
+        let can_wait = now.get() < wake_before && !matches!(event, JobEvent::Checkpoint(_));
+        if can_wait { PushOutcome::Quiet } else { PushOutcome::Wake }
     }
 }
 
@@ -216,6 +252,9 @@ fn encode(event: JobEvent) -> [u64; 8] {
             let [tag, a, b] = encode_foresight(known);
             [KIND_BEGIN, k, 0, 0, 0, tag, a, b]
         }
+        JobEvent::Checkpoint(Checkpoint { k, left_run, left_time, levels }) => {
+            [KIND_CHECKPOINT, k, left_run.get(), left_time.get(), levels.into(), 0, 0, 0]
+        }
     }
 }
 
@@ -228,7 +267,8 @@ fn encode_foresight(known: Foresight) -> [u64; 3] {
     }
 }
 
-/// Refuses impossible jobs: times beyond any clock, more CPU time than a day, a hint that is not a number.
+/// Refuses impossible jobs: times beyond any clock, more CPU time than a day, a hint that is not a number, more levels
+/// of the clock than a checkpoint may ask for.
 fn decode(words: [u64; 8]) -> Option<JobEvent> {
     let [kind, k, release, finish, cost, tag, a, b] = words;
     let known = decode_foresight(tag, a, b)?;
@@ -238,8 +278,16 @@ fn decode(words: [u64; 8]) -> Option<JobEvent> {
             Some(JobEvent::End(JobRecord { k, release, finish, cost, next: known }))
         }
         KIND_BEGIN => Some(JobEvent::Begin { k, known }),
+        KIND_CHECKPOINT => decode_checkpoint(k, [release, finish, cost]).map(JobEvent::Checkpoint),
         _ => None,
     }
+}
+
+fn decode_checkpoint(k: u64, [left_run, left_time, levels]: [u64; 3]) -> Option<Checkpoint> {
+    let levels = u8::try_from(levels).ok().filter(|levels| *levels <= Checkpoint::MAX_LEVELS)?;
+    let (left_run, left_time) = (Nanos::new(left_run), Nanos::new(left_time));
+    let is_possible = left_run <= Checkpoint::LONGEST && left_time <= Checkpoint::LONGEST;
+    is_possible.then_some(Checkpoint { k, left_run, left_time, levels })
 }
 
 fn decode_foresight(tag: u64, a: u64, b: u64) -> Option<Foresight> {
@@ -307,6 +355,29 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_wakes_also_before_the_promised_look_and_arrives_whole() {
+        let (ring, mut producer, mut consumer) = (ring(), Producer::default(), Consumer::default());
+        assert!(!ring.wants_checkpoints());
+        ring.ask_for_checkpoints();
+        assert!(ring.wants_checkpoints() && ring.is_valid());
+        ring.promise_look(Instant::NEVER);
+        let (left_run, left_time) = (Nanos::new(9), Checkpoint::LONGEST);
+        let most = Checkpoint { k: 3, left_run, left_time, levels: Checkpoint::MAX_LEVELS };
+        let event = JobEvent::Checkpoint(most);
+        assert_eq!(producer.push(&ring, event, Instant::new(1)), PushOutcome::Wake);
+        assert_eq!(consumer.take(&ring), Some(event));
+        let longer = Checkpoint::LONGEST + Nanos::new(1);
+        for beyond in [
+            Checkpoint { levels: Checkpoint::MAX_LEVELS + 1, ..most },
+            Checkpoint { left_run: longer, ..most },
+            Checkpoint { left_time: longer, ..most },
+        ] {
+            producer.push(&ring, JobEvent::Checkpoint(beyond), Instant::new(1));
+        }
+        assert_eq!((consumer.take(&ring), consumer.rejected), (None, 3));
+    }
+
+    #[test]
     fn garbage_from_the_producer_costs_one_bounded_look() {
         let (ring, mut consumer) = (ring(), Consumer::default());
         ring.producer.0[0].store(u64::MAX / 3, Ordering::Relaxed);
@@ -323,7 +394,11 @@ mod tests {
         #[test]
         fn no_garbage_yields_an_invalid_record(words: [u64; 8]) {
             if let Some(event) = decode(words) {
-                let known = match event { JobEvent::End(job) => job.next, JobEvent::Begin { known, .. } => known };
+                let known = match event {
+                    JobEvent::End(job) => job.next,
+                    JobEvent::Begin { known, .. } => known,
+                    JobEvent::Checkpoint(_) => Foresight::Nothing,
+                };
                 assert!(known.hint().is_none_or(f64::is_finite));
                 assert_eq!(decode(encode(event)), Some(event));
             }

@@ -8,7 +8,7 @@ use qfabric_shm::{Duplex, OwnedUp, SharedRing, SharedUp};
 use qfabric_types::Instant;
 use qfabric_types::memory::{Geometry, Layout};
 use qfabric_types::message_ring::{MessageRings, TakeOutcome, WriteOutcome};
-use qfabric_types::ring::{CAPACITY, Consumer, JobEvent, JobRing};
+use qfabric_types::ring::{CAPACITY, Checkpoint, Consumer, JobEvent, JobRing};
 
 use crate::Script;
 
@@ -64,6 +64,11 @@ fn is_valid(event: &JobEvent) {
     let known = match event {
         JobEvent::End(job) => job.next,
         JobEvent::Begin { known, .. } => *known,
+        JobEvent::Checkpoint(checkpoint) => {
+            assert!(checkpoint.levels <= Checkpoint::MAX_LEVELS);
+            assert!(checkpoint.left_run.max(checkpoint.left_time) <= Checkpoint::LONGEST);
+            return;
+        }
     };
     assert!(known.hint().is_none_or(f64::is_finite));
 }

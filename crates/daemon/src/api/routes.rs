@@ -427,7 +427,12 @@ pub(crate) async fn save_energy(
         return Err(Refused(problem::not_your_application(app, owner.uid, peer.owner.uid)));
     }
     let HostStatus { applications, .. } = context.requests.ask(|reply| Command::Status { reply }).await?;
-    shown(move || context.energy.save(app, &applications)).await
+    shown(move || {
+        let saving = context.energy.save(app, &applications)?;
+        context.energy.checkpoints().into_iter().for_each(|to| context.requests.follow_checkpoints(app, to));
+        Ok(saving)
+    })
+    .await
 }
 
 /// Show what happened in the last 32768 records: jobs, budgets, decisions, events

@@ -14,6 +14,7 @@ use qfabric_types::{AppId, Contract, Instant, JobSource, Nanos, Owner, ThreadId}
 use super::births::Births;
 use super::decided::Decided;
 use super::rings::Ring;
+use crate::energy::Checkpoints;
 use crate::memory::Promise;
 use crate::problem;
 
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub memory_owner: Owner,
     /// The decisions of policies about its contract.
     pub decided: Option<Box<Decided>>,
+    /// Where its checkpoints go, while it saves energy.
+    pub checkpoints: Option<Checkpoints>,
 }
 
 impl App {
@@ -58,6 +61,7 @@ impl App {
             memory: None,
             memory_owner: target.owner,
             decided: None,
+            checkpoints: None,
         }
     }
 
@@ -74,6 +78,19 @@ impl App {
     /// Whether its connection is closed. It stays for the grace time only, in case the client connects again.
     pub(super) fn is_abandoned(&self) -> bool {
         self.leaves_at.is_some() || self.ring.as_ref().is_some_and(Ring::is_abandoned)
+    }
+
+    /// From now on its checkpoints go to `checkpoints`.
+    pub(super) fn follow_checkpoints(&mut self, checkpoints: Checkpoints) {
+        self.checkpoints = Some(checkpoints);
+        self.ask_for_checkpoints();
+    }
+
+    /// Asks for its checkpoints on its present ring, if they are wanted.
+    pub(super) fn ask_for_checkpoints(&self) {
+        if let (Some(ring), Some(_)) = (&self.ring, &self.checkpoints) {
+            ring.ask_for_checkpoints();
+        }
     }
 
     /// Applies a changed contract.

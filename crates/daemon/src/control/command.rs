@@ -27,6 +27,7 @@ use super::sources::wake;
 use crate::auth::{Peer, Target};
 use crate::closer::Foreign;
 use crate::config::check_capacity;
+use crate::energy::Checkpoints;
 use crate::problem;
 
 /// Requests that may wait. Each takes a millisecond at worst; with more waiting, the answers would come too late.
@@ -95,6 +96,11 @@ pub(crate) enum Command {
     Aim {
         pid: i32,
         aim: Weak<Aim>,
+    },
+    /// From now on the application's checkpoints go to the thread that chooses the clock.
+    FollowCheckpoints {
+        app: AppId,
+        checkpoints: Checkpoints,
     },
     /// Carries out a policy's decision about an application. What is granted goes to the decision's `teller`.
     Adjust(Box<Adjust>),
@@ -250,6 +256,12 @@ impl Requests {
     /// Sends a policy's decision. `false`: the queue is full.
     pub(crate) fn adjust(&self, adjust: Adjust) -> bool {
         self.send(Command::Adjust(Box::new(adjust))).is_ok()
+    }
+
+    /// From now on the application's checkpoints go to `checkpoints`. Waits until the queue has room.
+    pub(crate) fn follow_checkpoints(&self, app: AppId, checkpoints: Checkpoints) {
+        // Without a receiver the service is ending.
+        let _ = self.send_waiting(Command::FollowCheckpoints { app, checkpoints });
     }
 
     /// Ends decisions of a policy. Waits until the queue has room: otherwise they would stand for ever.

@@ -327,6 +327,11 @@ impl Engine {
             // begun a while ago, if the control thread was throttled in it.
             let now = if taken > 0 { clock::now() } else { now };
             for event in batch.drain(..) {
+                if let JobEvent::Checkpoint(checkpoint) = event {
+                    // A write to a clock may wait for the driver, so another thread does it.
+                    app.checkpoints.iter().for_each(|to| to.tell(*id, checkpoint));
+                    continue;
+                }
                 core.handle(Input::Job { app: *id, event }, now);
                 core.look_for_miss(*id, app.pid, now);
             }

@@ -1,6 +1,7 @@
 //! Limits the time of the control thread that one application may take: a number of records and wake-ups per window.
 //!
-//! A correct application sends at most two records and one wake-up per job. The limit is four of each per job, plus
+//! A correct application sends at most two records and one wake-up per job, beside the checkpoints of late jobs, each of
+//! which is one record and one wake-up. The limit is four of each per job, plus
 //! the size of a ring, so that a backlog after a pause is not a flood. Beyond the limit, the ring is not read and
 //! wake-ups are ignored until the window ends; both are counted.
 

@@ -18,6 +18,7 @@ use super::rings::Ring;
 use super::sources::Source;
 use crate::auth::{Peer, Target, places_for};
 use crate::config::{Reclaim, counted_for};
+use crate::energy::Checkpoints;
 use crate::problem;
 
 impl Engine {
@@ -52,6 +53,7 @@ impl Engine {
             }
             Command::Favour { pid, deadline } => self.favour(pid, deadline),
             Command::Aim { pid, aim } => self.core.aims.add(pid, aim),
+            Command::FollowCheckpoints { app, checkpoints } => self.follow_checkpoints(app, checkpoints),
             Command::Adjust(adjust) => self.adjust(*adjust, now),
             Command::Withdraw { policy, member } => self.withdraw(&policy, member, now),
             Command::Keep(keep) => self.keep(*keep, now),
@@ -69,9 +71,7 @@ impl Engine {
                 // If the receiver is gone, the probe threads end with the dropped value.
                 let _ = reply.send((probes, units));
             }
-            Command::Limits { reply } => {
-                let _ = reply.send(Ok(self.limits.clone()));
-            }
+            Command::Limits { reply } => drop(reply.send(Ok(self.limits.clone()))),
             Command::SetBounds(bounds) => self.set_bounds(bounds),
             Command::SetLimits { limits, reply } => {
                 let _ = reply.send(self.set_limits(*limits, now));
@@ -394,8 +394,16 @@ impl Engine {
         waited.map_err(|error| problem::internal(format!("cannot wait for events of the ring: {error}")))?;
         app.ring = Some(Ring::new(memory, wake, lease, app.period));
         app.leaves_at = None;
+        app.ask_for_checkpoints();
         self.core.notes.push(Note::RingTaken { app: id });
         Ok(())
+    }
+
+    /// An application that has left meanwhile has no checkpoints.
+    fn follow_checkpoints(&mut self, id: AppId, checkpoints: Checkpoints) {
+        if let Some(app) = self.apps.by_id.get_mut(&id) {
+            app.follow_checkpoints(checkpoints);
+        }
     }
 
     /// Restores the threads of an application and removes it. Does nothing if it has left already.

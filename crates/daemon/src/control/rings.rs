@@ -112,6 +112,11 @@ impl Ring {
         if moved || taken > 0 { Round::Again } else { Round::Settled }
     }
 
+    /// From now on the application reports its checkpoints.
+    pub(super) fn ask_for_checkpoints(&self) {
+        self.memory.ask_for_checkpoints();
+    }
+
     /// Whether the application has closed its end, before the next turn handles it. One system call, no waiting.
     pub(super) fn is_abandoned(&self) -> bool {
         let mut asked = [PollFd::new(&self.lease, PollFlags::RDHUP)];

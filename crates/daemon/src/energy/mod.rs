@@ -5,8 +5,7 @@
 //! | `account.rs` | the arithmetic |
 //! | `config.rs` | the section `[energy]` |
 //! | `look.rs` | reads everything that the arithmetic needs |
-//! | `saving.rs` | the clock of applications that save energy |
-//!
+//! | `saving.rs` | the clock of applications that save energy, also at checkpoints of their jobs |
 //! | `public.rs` | the amounts for users who are no administrators |
 //!
 //! A thread looks every [`EnergyConfig::period`]. A request of an administrator looks again; every other request gets
@@ -20,7 +19,7 @@ mod saving;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use qfabric_linux::clock;
@@ -29,6 +28,7 @@ use qfabric_linux::power::{MeanClock, Meters};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
 use qfabric_types::api::{Application, Problem};
+use qfabric_types::ring::Checkpoint;
 use qfabric_types::{AppId, Instant, Nanos};
 
 pub(crate) use account::joules;
@@ -45,6 +45,9 @@ use saving::Saving;
 /// While an application saves energy, grants are compared with the clock this often: controllers raise grants between
 /// looks, and no request tells so.
 const GRANTS_EVERY: Nanos = Nanos::from_millis(500);
+
+/// Messages that may wait for the thread. A checkpoint that finds no room is lost: its job is as late as without it.
+const WAITING: usize = 64;
 
 /// How often the thread searches for meters that appeared, such as a battery that was put in.
 const RESCAN: Nanos = Nanos::from_millis(60_000);
@@ -74,7 +77,21 @@ struct State {
 enum Message {
     /// An application saves energy: grants are to be watched from now on.
     Watch,
+    /// A job of the application is at a checkpoint.
+    Checkpoint(AppId, Checkpoint),
     End,
+}
+
+/// The way of checkpoints from the control thread to the thread of the account, which writes the clocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoints(SyncSender<Message>);
+
+impl Checkpoints {
+    /// A job of the application is at a checkpoint. Never blocks.
+    pub(crate) fn tell(&self, app: AppId, checkpoint: Checkpoint) {
+        // With a full queue, or a thread that ends, the clock stays.
+        let _ = self.0.try_send(Message::Checkpoint(app, checkpoint));
+    }
 }
 
 impl State {
@@ -186,6 +203,21 @@ impl EnergyAccount {
         self.state.with(|state| state.saving.follow(applications));
     }
 
+    /// The way of checkpoints to the thread; `None` before it has started.
+    pub(crate) fn checkpoints(&self) -> Option<Checkpoints> {
+        self.state.with(|state| state.thread.clone()).map(Checkpoints)
+    }
+
+    /// A job of the application is at a checkpoint: chooses the clock until its deadline.
+    fn checkpoint(&self, app: AppId, checkpoint: Checkpoint) {
+        self.state.with(|state| state.saving.checkpoint(app, checkpoint, clock::now()));
+    }
+
+    /// Ends what checkpoints asked for, if it is over. Returns when that is due next.
+    fn end_raises(&self) -> Option<Instant> {
+        self.state.with(|state| state.saving.end_raises(clock::now()))
+    }
+
     /// As [`EnergyAccount::follow`], but only if the clock is lower than the reservations need.
     fn raise(&self, applications: &[Application]) {
         self.state.with(|state| state.saving.raise(applications));
@@ -199,34 +231,44 @@ pub(crate) fn start_thread(
     period: Nanos,
     ending: &Ending,
 ) -> Result<Running, DaemonError> {
-    let (messages, received) = sync_channel(1);
+    let (messages, received) = sync_channel(WAITING);
     account.state.with(|state| state.thread = Some(messages.clone()));
-    let look = move || {
-        let mut look_at = clock::now() + period;
-        loop {
-            let left = look_at.since(clock::now());
-            let wait = if account.is_saving() { left.min(GRANTS_EVERY) } else { left };
-            match received.recv_timeout(Duration::from_nanos(wait.get())) {
-                Ok(Message::Watch) => continue,
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            let is_due = clock::now() >= look_at;
-            // With a full queue, the next look counts this period, too.
-            match requests.applications() {
-                Some(applications) if is_due => account.look(&applications),
-                Some(applications) => account.raise(&applications),
-                None => {}
-            }
-            if is_due {
-                look_at = clock::now() + period;
-            }
-        }
-    };
+    let look = move || run(&account, &requests, period, &received);
     // Fails if the thread has ended.
     let ask = move || _ = messages.send(Message::End);
     let failed = |error| DaemonError::Engine(format!("cannot start the thread qf-energy: {error}"));
     ending.run("qf-energy", look, ask).map_err(failed)
+}
+
+/// The thread: looks in each period, watches grants while an application saves energy, and follows checkpoints at once.
+fn run(account: &EnergyAccount, requests: &Requests, period: Nanos, received: &Receiver<Message>) {
+    let (mut look_at, mut grants_at) = (clock::now() + period, clock::now() + GRANTS_EVERY);
+    loop {
+        let raises_end = account.end_raises();
+        let grants = account.is_saving().then_some(grants_at);
+        let due = [grants, raises_end].into_iter().flatten().fold(look_at, Instant::min);
+        match received.recv_timeout(Duration::from_nanos(due.since(clock::now()).get())) {
+            Ok(Message::Checkpoint(app, checkpoint)) => account.checkpoint(app, checkpoint),
+            Ok(Message::Watch) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        // Also after a message: an application that sends many must not keep the thread from its looks.
+        let now = clock::now();
+        let is_due = now >= look_at;
+        if !is_due && grants.is_none_or(|at| now < at) {
+            continue;
+        }
+        // With a full queue, the next look counts this period, too.
+        match requests.applications() {
+            Some(applications) if is_due => account.look(&applications),
+            Some(applications) => account.raise(&applications),
+            None => {}
+        }
+        grants_at = clock::now() + GRANTS_EVERY;
+        if is_due {
+            look_at = clock::now() + period;
+        }
+    }
 }
 
 #[cfg(test)]

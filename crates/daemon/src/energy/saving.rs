@@ -15,11 +15,12 @@
 //!                              lower        upper
 //! ```
 //! If more than [`LATE`] of the jobs between two looks of the daemon's thread were late, the clock becomes the highest one
-//! ([`lateness`]). The frequencies are those of this host; the power model only says below which one nothing is saved
-//! ([`Frequencies`]).
+//! ([`lateness`]). A job that is late in its course raises the clock until its deadline ([`raises`]). The frequencies
+//! are those of this host; the power model only says below which one nothing is saved ([`Frequencies`]).
 
 mod frequencies;
 mod lateness;
+mod raises;
 #[cfg(test)]
 mod tests;
 
@@ -34,11 +35,13 @@ use qfabric_linux::power::{self, Clock, FOLDER, FULL, KnobName, PowerManager};
 use qfabric_linux::threads;
 use qfabric_types::api::Application;
 use qfabric_types::api::energy::EnergySaving;
-use qfabric_types::{AppId, ThreadId};
+use qfabric_types::ring::Checkpoint;
+use qfabric_types::{AppId, Instant, ThreadId};
 
 use super::EnergyConfig;
 use frequencies::Frequencies;
 use lateness::Lateness;
+use raises::Raises;
 
 /// Part of late jobs from which on the clock is too slow.
 const LATE: f64 = 0.05;
@@ -72,10 +75,13 @@ pub(super) struct Saving {
     journal: Option<Journal>,
     savers: BTreeMap<AppId, Saver>,
     lateness: Lateness,
+    raises: Raises,
     /// Applications at the last look. Reservations of later ones were not measured at the present clock.
     measured: BTreeSet<AppId>,
-    /// Present part of the highest clock.
+    /// Part of the highest clock that all need, without what single jobs ask for at their checkpoints.
     part: f64,
+    /// The clocks at the last choice.
+    clocks: Vec<Clock>,
     limited: bool,
     missing: Vec<String>,
     /// Why knobs are not back after the last application that saves has left.
@@ -95,8 +101,10 @@ impl Saving {
             journal: None,
             savers: BTreeMap::new(),
             lateness: Lateness::default(),
+            raises: Raises::default(),
             measured: BTreeSet::new(),
             part: 1.0,
+            clocks: Vec::new(),
             limited: false,
             missing: Vec::new(),
             not_back: Vec::new(),
@@ -155,7 +163,7 @@ impl Saving {
                 Err(why) => return self.missing.push(format!("nothing is limited: {why}")),
             }
         }
-        self.limit_clocks(&clocks);
+        self.limit_clocks(clocks);
         self.let_radios_sleep();
         self.clamp();
     }
@@ -167,6 +175,7 @@ impl Saving {
         for id in left {
             self.adopt(id);
             self.savers.remove(&id);
+            self.raises.remove(id);
         }
     }
 
@@ -207,8 +216,9 @@ impl Saving {
         late
     }
 
-    fn limit_clocks(&mut self, clocks: &[Clock]) {
-        let lack = lack_of_clocks(self.allowed, clocks, || power::power_manager(&self.root));
+    fn limit_clocks(&mut self, clocks: Vec<Clock>) {
+        self.clocks = clocks;
+        let lack = lack_of_clocks(self.allowed, &self.clocks, || power::power_manager(&self.root));
         self.limited = lack.is_none();
         let Some(journal) = self.journal.as_mut() else { return };
         if let Some(lack) = lack {
@@ -216,13 +226,52 @@ impl Saving {
             self.missing.extend(journal.turn_back());
             return;
         }
-        for clock in clocks {
-            match limit(journal, clock, self.part) {
+        let part = self.raises.bound(self.part);
+        for clock in &self.clocks {
+            match limit(journal, clock, part, part > self.part) {
                 Ok(missing) => self.missing.extend(missing),
                 Err(error) => {
                     self.limited = false;
                     self.missing.push(error);
                 }
+            }
+        }
+    }
+
+    /// A job of the application is at a checkpoint: until its deadline the clock is as high as the rest of the job
+    /// needs, and as many levels higher as the job asks for. Does nothing while the clocks are not limited.
+    pub(super) fn checkpoint(&mut self, app: AppId, checkpoint: Checkpoint, now: Instant) {
+        if !self.limited || !self.savers.contains_key(&app) {
+            return;
+        }
+        let before = self.raises.bound(self.part);
+        let suffices = self.frequencies.lowest(&self.clocks, raises::needed(self.part, checkpoint));
+        let part = self.frequencies.above(&self.clocks, suffices, checkpoint.levels);
+        if part > self.part + 1e-9 {
+            self.raises.set(app, part, checkpoint, now);
+        } else {
+            self.raises.end_soon(app, now);
+        }
+        self.turn_from(before);
+    }
+
+    /// Ends what checkpoints asked for, if it is over. Returns when the next one is over.
+    pub(super) fn end_raises(&mut self, now: Instant) -> Option<Instant> {
+        let before = self.raises.bound(self.part);
+        self.raises.end(now);
+        self.turn_from(before);
+        self.raises.next()
+    }
+
+    /// Turns the clocks if the highest part that a checkpoint asks for was `before`. Who manages the clocks, and which
+    /// threads are clamped, is asked at the next choice: here a job waits for its clock.
+    fn turn_from(&mut self, before: f64) {
+        let part = self.raises.bound(self.part);
+        let Some(journal) = self.journal.as_mut().filter(|_| self.limited && part != before) else { return };
+        for clock in &self.clocks {
+            if let Err(error) = limit(journal, clock, part, part > self.part) {
+                self.limited = false;
+                self.missing.push(error);
             }
         }
     }
@@ -280,6 +329,7 @@ impl Saving {
     /// its reservation, is tried again at the next call.
     fn put_back(&mut self) {
         (self.part, self.limited, self.lateness) = (1.0, false, Lateness::default());
+        self.raises = Raises::default();
         let Some(mut journal) = self.journal.take() else { return };
         let threads = journal.clamped();
         let clamps = threads.into_iter().filter_map(|tid| journal.unclamp(tid).err().map(|error| error.to_string()));
@@ -359,20 +409,29 @@ fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: impl FnOnce() -> Opt
 }
 
 /// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the
-/// clock that the reservations need. Returns what is missing although the clock is limited.
-fn limit(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String>, String> {
+/// clock that the reservations need. So does every clock that is `raised` by a checkpoint: governors follow the load or
+/// the reservations, which do not know that a job is late. Returns what is missing although the clock is limited.
+fn limit(journal: &mut Journal, clock: &Clock, part: f64, raised: bool) -> Result<Option<String>, String> {
     let (least, _) = clock.range;
-    let khz = clock.at_least(part).to_string();
+    let khz = clock.at_least(part);
+    let min = clock.knob(KnobName::MinFrequency);
+    let is_above = min.value().and_then(|min| min.parse::<u64>().ok()).is_some_and(|min| min > khz);
+    let before = journal.before(&min).filter(|_| is_above || !raised).map(str::to_owned);
+    let khz = khz.to_string();
     let turn = |journal: &mut Journal, name, value: &str| {
         journal.turn(&clock.knob(name), value).map(drop).map_err(|error| error.to_string())
     };
     let chooses_itself = clock.knob(KnobName::Preference).value().is_some();
     if chooses_itself {
         turn(journal, KnobName::MinFrequency, &least.to_string())?;
+    } else if let Some(before) = before {
+        turn(journal, KnobName::MinFrequency, &before)?;
     }
     turn(journal, KnobName::MaxFrequency, &khz)?;
-    if chooses_itself {
+    if chooses_itself || raised {
         turn(journal, KnobName::MinFrequency, &khz)?;
+    }
+    if chooses_itself {
         return Ok(turn(journal, KnobName::Preference, PREFERENCE).err());
     }
     Ok(None)

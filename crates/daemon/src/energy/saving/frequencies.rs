@@ -33,6 +33,11 @@ impl Frequencies {
         }
     }
 
+    /// So many frequencies of the host above `part`, at most the highest one.
+    pub(super) fn above(&self, clocks: &[Clock], part: f64, levels: u8) -> f64 {
+        (0..levels).fold(part, |part, _| self.lowest(clocks, part + 1e-6))
+    }
+
     /// One step below `part`: 10 % of the highest clock, and at least one frequency of the host.
     pub(super) fn below(&self, clocks: &[Clock], part: f64) -> f64 {
         let step = |times: i32| self.lowest(clocks, part - 0.1 * f64::from(times));

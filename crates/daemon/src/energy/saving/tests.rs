@@ -240,3 +240,115 @@ proptest! {
         prop_assert!(part >= load / USABLE - 1e-6, "{part} for {load}");
     }
 }
+
+/// A checkpoint of a job that takes `left_run` ms more at the present clock, and has `left_time` ms.
+fn left(left_run: u64, left_time: u64, levels: u8) -> Checkpoint {
+    Checkpoint { k: 1, left_run: Nanos::from_millis(left_run), left_time: Nanos::from_millis(left_time), levels }
+}
+
+/// The lower and the upper limit, in MHz.
+fn range(tree: &PowerTree) -> (u64, u64) {
+    let mhz = |file: &str| tree.get(&format!("{CPUFREQ}/{file}")).parse::<u64>().unwrap() / 1_000;
+    (mhz("scaling_min_freq"), mhz("scaling_max_freq"))
+}
+
+/// A host whose only application needs 1.3 GHz.
+fn saving_one(tree: &PowerTree) -> Saving {
+    let mut saving = saving(tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!(range(tree), (800, 1_300));
+    saving
+}
+
+const START: Instant = Instant::new(1_000_000_000);
+
+fn later(ms: u64) -> Instant {
+    START + Nanos::from_millis(ms)
+}
+
+#[test]
+fn a_late_job_gets_the_clock_at_which_its_rest_fits_until_its_deadline() {
+    let (_folder, tree) = tree();
+    let mut saving = saving_one(&tree);
+    assert_eq!(saving.end_raises(START), None);
+    // 1.3 GHz · 20 / 15 / 0.95 are 1.82 GHz.
+    saving.checkpoint(AppId(1), left(20, 15, 0), START);
+    assert_eq!(range(&tree), (1_900, 1_900));
+    saving.follow(&[app(1, 4)]);
+    assert_eq!((range(&tree), saving.of(AppId(1)).unwrap().clock_part), ((1_900, 1_900), 1.3 / 3.0));
+    saving.checkpoint(AppId(1), left(20, 10, 0), later(5));
+    assert_eq!(range(&tree), (2_800, 2_800));
+    assert_eq!(saving.end_raises(later(14)), Some(later(15)));
+    assert_eq!((saving.end_raises(later(15)), range(&tree)), (None, (800, 1_300)));
+    saving.checkpoint(AppId(1), left(20, 0, 0), later(20));
+    assert_eq!((range(&tree), saving.end_raises(later(21))), ((3_000, 3_000), Some(later(40))));
+    saving.follow(&[]);
+    assert_eq!(range(&tree), (800, 3_000), "it has left");
+    assert_eq!(saving.end_raises(later(21)), None);
+}
+
+#[test]
+fn a_harder_job_gets_levels_of_this_host_and_a_job_in_time_gives_them_back() {
+    let (_folder, tree) = tree();
+    let mut saving = saving_one(&tree);
+    saving.checkpoint(AppId(1), left(5, 500, 2), START);
+    assert_eq!(range(&tree), (1_500, 1_500));
+    saving.checkpoint(AppId(1), left(5, 400, 0), later(100));
+    assert_eq!((saving.end_raises(later(109)), range(&tree)), (Some(later(110)), (1_500, 1_500)));
+    assert_eq!((saving.end_raises(later(110)), range(&tree)), (None, (800, 1_300)));
+    tree.set(&format!("{CPUFREQ}/scaling_available_frequencies"), "800000 1300000 2200000 3000000");
+    saving.follow(&[app(1, 4)]);
+    saving.checkpoint(AppId(1), left(5, 500, 1), later(200));
+    assert_eq!(range(&tree), (2_200, 2_200));
+    saving.checkpoint(AppId(1), left(5, 400, Checkpoint::MAX_LEVELS), later(300));
+    assert_eq!(range(&tree), (3_000, 3_000));
+}
+
+#[test]
+fn no_checkpoint_holds_a_clock_for_ever_or_turns_it_down_at_once() {
+    let (_folder, tree) = tree();
+    let mut saving = saving_one(&tree);
+    let day = Checkpoint { k: 0, left_run: Checkpoint::LONGEST, left_time: Checkpoint::LONGEST, levels: 10 };
+    saving.checkpoint(AppId(1), day, START);
+    assert_eq!((saving.end_raises(START), range(&tree)), (Some(later(10_000)), (2_400, 2_400)));
+    saving.checkpoint(AppId(1), Checkpoint { left_time: Nanos::new(1), levels: 0, ..day }, START);
+    assert_eq!((saving.end_raises(START), range(&tree)), (Some(later(10)), (3_000, 3_000)));
+    saving.checkpoint(AppId(1), left(16, 15, 0), START);
+    assert_eq!(range(&tree), (3_000, 3_000));
+    saving.end_raises(later(15));
+    assert_eq!(range(&tree), (800, 1_300));
+    saving.checkpoint(AppId(2), left(20, 0, 10), later(20));
+    assert_eq!((saving.end_raises(later(20)), range(&tree)), (None, (800, 1_300)), "it does not save energy");
+}
+
+#[test]
+fn a_clock_that_is_not_limited_stays_at_a_checkpoint() {
+    let (_folder, tree) = tree();
+    let mut saving = saving(&tree, false);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    saving.checkpoint(AppId(1), left(20, 0, 10), START);
+    assert_eq!((saving.end_raises(START), range(&tree)), (None, (800, 3_000)));
+}
+
+#[test]
+fn a_killed_service_leaves_a_journal_that_restores_a_raised_clock() {
+    let (_folder, tree) = tree();
+    let mut saving = saving_one(&tree);
+    saving.checkpoint(AppId(1), left(20, 0, 0), START);
+    drop(saving);
+    let restored = power::restore(&tree.root().join("run")).unwrap();
+    assert_eq!((restored.settings, restored.failed.len(), range(&tree)), (2, 0, (800, 3_000)), "{restored:?}");
+}
+
+#[test]
+fn a_processor_that_chooses_its_clock_itself_is_raised_and_comes_back() {
+    let (_folder, tree) = tree();
+    tree.set(&format!("{CPUFREQ}/energy_performance_preference"), "performance");
+    let mut saving = saving(&tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!(range(&tree), (1_300, 1_300));
+    saving.checkpoint(AppId(1), left(20, 15, 0), START);
+    assert_eq!(range(&tree), (1_900, 1_900));
+    saving.end_raises(later(15));
+    assert_eq!(range(&tree), (1_300, 1_300));
+}
