@@ -148,6 +148,24 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_shows_the_manifests_for_kubernetes_which_give_the_rights_of_the_service() {
+        let page = text("docs/guide/src/kubernetes.md");
+        for name in ["qfabric", "pod"] {
+            let manifest = text(&format!("packaging/kubernetes/{name}.yaml"));
+            assert!(page.contains(&format!("```yaml\n{manifest}```\n")), "kubernetes.md shows another {name}.yaml");
+            let (containers, volumes) = manifest.split_once(" volumes:\n").expect("volumes");
+            let mounts = containers.lines().filter_map(|line| line.trim().strip_prefix("- { name: "));
+            let mounts: Vec<_> = mounts.filter_map(|rest| rest.split(',').next()).collect();
+            let has_volume = |mount: &&str| volumes.contains(&format!("- name: {mount}\n"));
+            assert!(!mounts.is_empty() && mounts.iter().all(has_volume), "{name}.yaml mounts {mounts:?}");
+        }
+        let manifest = text("packaging/kubernetes/qfabric.yaml");
+        let added = manifest.lines().find_map(|line| line.trim().strip_prefix("add: [")).unwrap_or_default();
+        let added: String = added.trim_end_matches(']').split(", ").map(|name| format!("cap_{name},")).collect();
+        assert_eq!(capabilities(&added), all(), "the capabilities in qfabric.yaml");
+    }
+
+    #[test]
     fn every_installed_file_is_in_one_package() {
         let of = |package: &str| text(&format!("packaging/debian/{package}.install"));
         let both = of("qfabric") + &of("qfabric-dev");

@@ -171,7 +171,7 @@ impl Client {
     /// keeps concurrent changes of other clients. Only root and the daemon's user may do this. Applications keep
     /// their guaranteed shares; the rest is divided again.
     pub fn set_limits(&self, limits: &HostLimits) -> Result<HostLimits, ClientError> {
-        limits.check().map_err(|why| ClientError::Value(why.problem()))?;
+        limits.check().map_err(|why| ClientError::value(why.problem()))?;
         self.call("PUT", "/v1/limits", Some(limits))
     }
 
@@ -179,7 +179,7 @@ impl Client {
     /// time do not undo each other's change. Returns all limits in force. Otherwise like [`Client::set_limits`].
     pub fn change_limits(&self, change: &LimitsPatch) -> Result<HostLimits, ClientError> {
         // The limits are independent: a value that is invalid beside the defaults is invalid beside any other limits.
-        change.apply(&HostLimits::default()).map_err(|why| ClientError::Value(why.problem()))?;
+        change.apply(&HostLimits::default()).map_err(|why| ClientError::value(why.problem()))?;
         self.call("PATCH", "/v1/limits", Some(change))
     }
 

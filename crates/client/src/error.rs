@@ -114,7 +114,7 @@ pub enum ClientError {
         what: &'static str,
     },
     /// An argument is invalid. The client sent no request.
-    Value(Problem),
+    Value(Box<Problem>),
 }
 
 impl ClientError {
@@ -128,13 +128,19 @@ impl ClientError {
 
     /// An argument is invalid.
     pub(crate) fn invalid(message: impl Into<String>, next_step: impl Into<String>) -> ClientError {
-        ClientError::Value(Problem::new("invalid_argument", message, next_step))
+        ClientError::value(Problem::new("invalid_argument", message, next_step))
+    }
+
+    /// An argument is invalid, for a reason that has a code of its own.
+    pub(crate) fn value(problem: Problem) -> ClientError {
+        ClientError::Value(Box::new(problem))
     }
 
     /// The error with a stable code and its next step.
     pub fn problem(&self) -> Problem {
         match self {
-            ClientError::Refused(problem) | ClientError::Value(problem) => problem.clone(),
+            ClientError::Refused(problem) => problem.clone(),
+            ClientError::Value(problem) => Problem::clone(problem),
             ClientError::JointRefused(refusal) => refusal.problem.clone(),
             ClientError::Contract(error) => error.problem(),
             other => Problem::new(other.code(), other.message(), other.next_step()),
@@ -183,7 +189,8 @@ impl ClientError {
             }
             ClientError::Memory { what, why } => format!("{what}: {why}"),
             ClientError::Forked { what } => format!("{what} belongs to the parent of this forked process"),
-            ClientError::Refused(problem) | ClientError::Value(problem) => problem.message.clone(),
+            ClientError::Refused(problem) => problem.message.clone(),
+            ClientError::Value(problem) => problem.message.clone(),
             ClientError::JointRefused(refusal) => refusal.problem.message.clone(),
             ClientError::Contract(error) => error.problem().message,
         }

@@ -215,7 +215,7 @@ impl JointBuilder {
         let part = |(host, amounts): (&String, &Vec<Wanted>)| part(host, here, amounts, self.applications.get(host));
         let parts = self.hosts.iter().map(part).collect::<Result<_, _>>()?;
         let request = JointRequest::new(parts).and_then(|request| request.with_patience_ms(self.patience_ms));
-        let request = request.map_err(|error| ClientError::Value(error.problem()))?.with_upgrades(self.upgrades);
+        let request = request.map_err(|error| ClientError::value(error.problem()))?.with_upgrades(self.upgrades);
         Ok(match self.lease_pid {
             Some(pid) => request.with_lease(pid),
             None => request,
@@ -244,7 +244,7 @@ fn part(host: &str, here: &Name, amounts: &[Wanted], application: Option<&String
 
 /// A name that the caller gave for `what`.
 pub(crate) fn named(what: &str, text: &str) -> Result<Name, ClientError> {
-    text.parse().map_err(|error: InvalidName| ClientError::Value(error.problem().at(format_args!("{what} {text:?}"))))
+    text.parse().map_err(|error: InvalidName| ClientError::value(error.problem().at(format_args!("{what} {text:?}"))))
 }
 
 fn set(vector: &mut Resources, resource: &Resource, amount: f64) -> Result<(), ClientError> {
@@ -319,7 +319,7 @@ impl JointHandle {
 
     /// Like [`JointHandle::open`], for an identity as it is printed.
     pub fn open_named(client: &Client, id: &str) -> Result<JointHandle, ClientError> {
-        let id = id.parse().map_err(|error: NoJointId| ClientError::Value(error.problem()))?;
+        let id = id.parse().map_err(|error: NoJointId| ClientError::value(error.problem()))?;
         JointHandle::open(client, &id)
     }
 

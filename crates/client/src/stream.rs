@@ -25,7 +25,7 @@ use crate::profiles::Profiles;
 /// daemon. Fails with [`ClientError::Value`], which names line and column of a mistake.
 pub fn explain(stream: &str) -> Result<Explanation, ClientError> {
     let (stream, means) = read(stream)?;
-    qfabric_translate::explain(&stream, &means).map_err(|error| ClientError::Value(error.problem()))
+    qfabric_translate::explain(&stream, &means).map_err(|error| ClientError::value(error.problem()))
 }
 
 impl JointBuilder {
@@ -34,7 +34,7 @@ impl JointBuilder {
     pub fn stream(mut self, stream: &str) -> Result<Self, ClientError> {
         let (stream, means) = read(stream)?;
         let amounts = qfabric_translate::resources_by_level(&stream, &means);
-        for (host, minimum, wanted) in amounts.map_err(|error| ClientError::Value(error.problem()))? {
+        for (host, minimum, wanted) in amounts.map_err(|error| ClientError::value(error.problem()))? {
             let name = match &host {
                 Host::Local => "",
                 Host::Peer(name) => name.as_str(),
@@ -50,13 +50,13 @@ impl JointBuilder {
 
 /// A stream, and the mean of each profile that it names.
 fn read(text: &str) -> Result<(Stream, qfabric_translate::Profiles), ClientError> {
-    let stream = Stream::parse(text).map_err(|error| ClientError::Value(error.problem()))?;
+    let stream = Stream::parse(text).map_err(|error| ClientError::value(error.problem()))?;
     let means = stream.profiles().map(mean).collect::<Result<_, _>>()?;
     Ok((stream, means))
 }
 
 fn mean(name: &str) -> Result<(String, Nanos), ClientError> {
-    let key: ProfileName = name.parse().map_err(|error: InvalidProfileName| ClientError::Value(error.problem()))?;
+    let key: ProfileName = name.parse().map_err(|error: InvalidProfileName| ClientError::value(error.problem()))?;
     match Profiles::open()?.load(&key)?.mean() {
         Nanos::ZERO => {
             Err(ClientError::invalid(format!("the profile {name:?} has no jobs"), "make one with `qfabric probe`"))

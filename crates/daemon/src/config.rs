@@ -551,6 +551,15 @@ mod tests {
     }
 
     #[test]
+    fn the_configuration_in_the_manifest_for_kubernetes_is_accepted() {
+        let manifest = include_str!("../../../packaging/kubernetes/qfabric.yaml");
+        let (_, rest) = manifest.split_once("  daemon.toml: |\n").expect("a configuration");
+        let lines: Vec<&str> = rest.lines().map_while(|line| line.strip_prefix("    ")).collect();
+        let config = parse(&lines.join("\n")).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(config.limits.users.get(&10_001), Some(&Share::ONE));
+    }
+
+    #[test]
     fn an_unknown_key_is_refused_with_its_line_and_the_known_ones() {
         let refusal = parse("[limits]\ncapacity = 0.8\nmax_aplications = 3\n").unwrap_err();
         for part in ["daemon.toml", "line 3", "max_aplications", "max_applications"] {

@@ -11,6 +11,8 @@ mod ecalls;
 mod energy;
 mod memory;
 mod net;
+#[cfg(test)]
+mod rules;
 mod slots;
 mod web;
 
@@ -132,7 +134,7 @@ const APPLICATION: [Metric<Application>; 10] = [
     of("app_used_cpus", "CPU time of the application's jobs divided by the time they had, in CPUs", |a| {
         Gauge(a.used.as_f64())
     }),
-    of("app_bandwidth_bits", "rate that links promise to the application's streams, in bits per second", |a| {
+    of("app_bandwidth_bit_rate", "rate that links promise to the application's streams, in bits per second", |a| {
         Gauge(a.bandwidth.iter().map(|stream| stream.rate_bps.as_f64()).sum())
     }),
     of("app_threads", "number of the application's threads under reservation", |a| Gauge(reserved(a) as f64)),
@@ -427,6 +429,39 @@ pub(crate) mod tests {
         }
     }
 
+    fn described<T>(table: &[Metric<T>]) -> Vec<(&'static str, &'static str)> {
+        table.iter().map(|metric| (metric.name, metric.help)).collect()
+    }
+
+    /// Also those that have rows only with an interface, a channel, a subscription or a table.
+    #[test]
+    fn every_name_and_description_fits_the_rules_of_promtool() {
+        let all = [
+            described(&STATUS),
+            described(&CONTROL),
+            described(&APPLICATION),
+            described(&SERVER),
+            described(&RING),
+            described(&memory::HOST),
+            described(&memory::APPLICATION),
+            described(&contracts::TOTALS),
+            described(&web::TOTALS),
+            described(&ecalls::TOTALS),
+            described(&ecalls::SUBSCRIPTION),
+            described(&slots::TABLE),
+            described(&slots::GROUP),
+            described(&channels::TOTALS),
+            described(&channels::CHANNEL),
+            described(&net::INTERFACE),
+            described(&net::LINK),
+            described(&net::INCOMING),
+            described(&net::STREAM),
+            vec![net::HELD, net::USER],
+        ];
+        let wrong: Vec<_> = all.concat().into_iter().filter_map(|(name, help)| rules::complaint(name, help)).collect();
+        assert_eq!(wrong, [""; 0]);
+    }
+
     #[test]
     fn a_dispatch_table_is_shown_with_its_applications() {
         let mut report = report();
@@ -482,6 +517,7 @@ pub(crate) mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
+        assert_eq!(rules::complaints(&text), [""; 0]);
     }
 
     /// The names of metrics in a text: `qfabric_…`, as rules and dashboards use them.

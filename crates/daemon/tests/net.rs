@@ -4,13 +4,15 @@
 mod common;
 
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use common::{NOBODY, Process, call, covered_worker, eventually, quiet, role, service};
+use common::{NOBODY, Process, call, covered_worker, eventually, given, quiet, role, role_command, service};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Offers, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_daemon::Config;
 use qfabric_linux::journal::own;
+use qfabric_linux::namespace::Namespace;
 use qfabric_linux::net::testing::{self, own_network};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::api::net::{
@@ -69,6 +71,39 @@ fn streams_are_admitted_up_to_the_link_and_refused_beyond_it_with_numbers() {
     );
     client.detach("lo").unwrap();
     assert!(client.interfaces().unwrap().is_empty());
+}
+
+/// The number of a network namespace, as refusals show it.
+fn number_of_namespace(process: &str) -> String {
+    std::fs::metadata(format!("/proc/{process}/ns/net")).unwrap().ino().to_string()
+}
+
+#[test]
+fn a_refusal_names_the_network_namespaces_of_the_daemon_and_of_the_caller() {
+    if !may_reserve() || own_network().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (service, _client) = service(quiet());
+    let daemons = number_of_namespace("thread-self");
+    let variables = [("SOCKET", service.socket().to_str().unwrap()), ("DAEMONS", &daemons)];
+    assert!(role("a_caller_in_a_namespace", None, &variables).wait(), "a caller in the daemon's namespace");
+    let mut elsewhere = role_command("a_caller_in_a_namespace", &variables);
+    Namespace::new().unwrap().enter_at_exec(&mut elsewhere).unwrap();
+    assert!(Process(elsewhere.spawn().unwrap()).wait(), "a caller in another namespace");
+}
+
+#[test]
+#[ignore = "run in two namespaces by a_refusal_names_the_network_namespaces_of_the_daemon_and_of_the_caller"]
+fn a_caller_in_a_namespace() {
+    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let (daemons, own) = (given("DAEMONS"), number_of_namespace("self"));
+    let missing = client.attach("qf9", &AttachRequest { rate_bps: Some(RATE), ..AttachRequest::default() });
+    for told in [refusal(client.interface("qf9")), refusal(missing), refusal(client.detach("qf9"))] {
+        assert_eq!(told.code, "net_not_found", "{told:?}");
+        assert!(told.message.contains(&daemons) && told.message.contains(&own), "{told:?}");
+        assert_eq!(told.next_step.contains("nsenter"), daemons != own, "{told:?}");
+    }
 }
 
 #[test]
@@ -160,7 +195,6 @@ fn a_user_has_streams_of_own_sockets_within_the_maximum_and_they_end_with_their_
 #[test]
 #[ignore = "run as another user by a_user_has_streams_of_own_sockets_within_the_maximum_and_they_end_with_their_holder"]
 fn a_user_on_an_open_link() {
-    let given = |name: &str| std::env::var(name).unwrap();
     let client = Client::connect_to(given("SOCKET")).unwrap();
     let own = UdpSocket::bind((ADDRESS, 0)).unwrap();
     let mine = |rate| {
@@ -261,7 +295,7 @@ fn the_status_of_an_application_names_the_rates_of_its_streams() {
         Bandwidth { interface: "qf0".parse().unwrap(), direction: Direction::Out, stream: id, rate_bps: mbit(2) };
     assert_eq!(bandwidth(), [expected]);
     let (_, metrics) = call(client.socket(), "GET", "/metrics", "");
-    for line in ["qfabric_app_bandwidth_bits{", "qfabric_net_link_in_free_bits{interface=\"qf0\""] {
+    for line in ["qfabric_app_bandwidth_bit_rate{", "qfabric_net_link_in_free_bit_rate{interface=\"qf0\""] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
     client.end_stream("qf0", id).unwrap();
@@ -292,7 +326,9 @@ fn a_stream_ends_with_its_lease_unless_the_lease_is_renewed() {
     let unknown = StreamSpec { terms: delay, ..of_rate(Selector::Mark(3), mbit(1)) };
     assert!(refusal(client.begin_stream("qf0", &unknown)).next_step.contains("--traffic"));
     let (_, metrics) = call(client.socket(), "GET", "/metrics", "");
-    for line in ["qfabric_net_link_free_bits{interface=\"qf0\"", "qfabric_net_user_promised_bits{interface=\"qf0\""] {
+    for line in
+        ["qfabric_net_link_free_bit_rate{interface=\"qf0\"", "qfabric_net_user_promised_bit_rate{interface=\"qf0\""]
+    {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use qfabric_carrier::{
-    ClientConnection, Congestion, DropReason, End, Error, Event, Mode, Options, Outcome as Sent, RateGrant, Target, Tls,
-    resolve,
+    ClientConnection, Congestion, DropReason, End, Error, Event, Mode, Options, Outcome as Sent, RateGrant, Target,
+    Tls, resolve,
 };
 use qfabric_types::BitRate;
 use qfabric_types::channel::Name;

@@ -522,7 +522,7 @@ pub(super) fn timeout(until: Instant) -> Timespec {
 }
 
 pub(super) fn name(text: &str) -> Result<Name, ClientError> {
-    text.parse().map_err(|error: InvalidName| ClientError::Value(error.problem()))
+    text.parse().map_err(|error: InvalidName| ClientError::value(error.problem()))
 }
 
 pub(super) fn lost(path: &Path, why: &str) -> ClientError {

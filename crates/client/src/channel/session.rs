@@ -78,7 +78,7 @@ impl Channels {
 
     /// Opens a channel that some host holds: `NAME`, or `quality:NAME`.
     pub fn open(&self, channel: &str) -> Result<Channel, ClientError> {
-        let id: ChannelId = channel.parse().map_err(|error: InvalidName| ClientError::Value(error.problem()))?;
+        let id: ChannelId = channel.parse().map_err(|error: InvalidName| ClientError::value(error.problem()))?;
         let info = self.0.client.open_channel(&id, self.0.own()?)?;
         Ok(Channel::new(self.0.clone(), info))
     }

@@ -50,7 +50,10 @@ impl OwnService {
 
     /// Like [`OwnService::raise_event`], with the event as a JSON object.
     pub fn raise_fields(&self, fields: &serde_json::Map<String, serde_json::Value>) -> Result<(), ClientError> {
-        let data = event_json::encode(&self.info.format, fields).map_err(ClientError::Value)?;
+        let format = &self.info.format;
+        let wrong =
+            |why| ClientError::invalid(why, format!("pass the fields of struct {} with their types", format.name));
+        let data = event_json::encode(format, fields).map_err(wrong)?;
         self.raise_event(-1, &data, Nanos::ZERO, false)
     }
 

@@ -92,7 +92,7 @@ impl Fabric {
     /// Joins the network again if its session has used up most of its numbers: see [`Link::is_worn`]. Members stay. The
     /// caller holds no lock, and may block.
     pub(super) fn renew(&self) {
-        let Network::Linked { link, config } = &self.network else { return };
+        let Network::Linked { link, config, .. } = &self.network else { return };
         if !link.is_worn() {
             return;
         }

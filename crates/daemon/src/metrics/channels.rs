@@ -4,11 +4,11 @@ use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::Value::{Counter, Gauge};
+use super::Value::{Amount, Counter, Gauge};
 use super::{Labels, Metric, family, of, one};
 use crate::channels::{ChannelReport, ChannelsReport};
 
-const TOTALS: [Metric<ChannelsReport>; 48] = [
+pub(super) const TOTALS: [Metric<ChannelsReport>; 48] = [
     of("channels_hosts", "number of hosts in the realm, including this one", |r| Gauge(r.hosts as f64)),
     of("channels_known", "number of channels on all hosts", |r| Gauge(r.channels_known as f64)),
     of("channels_connections", "number of connections to channels.sock", |r| Gauge(r.connections as f64)),
@@ -24,7 +24,9 @@ const TOTALS: [Metric<ChannelsReport>; 48] = [
     }),
     of("channels_decisions", "decisions of managers about applications of this host", |r| Counter(r.decisions)),
     of("channels_policies", "number of policies that run on this host", |r| Gauge(r.policies as f64)),
-    of("channels_policies_cpu_ns", "CPU time used by policies, in nanoseconds", |r| Counter(r.policy_usage.cpu.get())),
+    of("channels_policies_cpu_seconds", "CPU time used by policies, in seconds", |r| {
+        Amount(r.policy_usage.cpu.as_secs_f64())
+    }),
     of("channels_policies_dropped", "changes dropped because a policy was too slow", |r| {
         Counter(r.policy_usage.dropped)
     }),
@@ -127,7 +129,7 @@ const TOTALS: [Metric<ChannelsReport>; 48] = [
     ),
 ];
 
-const CHANNEL: [Metric<ChannelReport>; 13] = [
+pub(super) const CHANNEL: [Metric<ChannelReport>; 13] = [
     of("channel_submitted", "events submitted by the channel's sources on this host", |c| Counter(c.sources.submitted)),
     of("channel_sent", "events sent by the channel's sources on this host, counted once for each intended sink", |c| {
         Counter(c.sources.sent)

@@ -10,7 +10,7 @@ use super::{Labels, Metric, family, of};
 
 pub(super) const INTERFACE: [Metric<InterfaceInfo>; 5] = [
     of("net_utilization_ratio", "fraction of the link promised to streams", |i| Gauge(i.utilization)),
-    of("net_rate_bits", "rate for which streams are admitted, in bits per second", |i| Gauge(i.rate_bps as f64)),
+    of("net_bit_rate", "rate for which streams are admitted, in bits per second", |i| Gauge(i.rate_bps as f64)),
     of("net_best_effort_sent", "packets outside all streams that were sent", |i| Counter(i.best_effort_counters.sent)),
     of("net_best_effort_owed", "packets outside all streams that were sent before ready packets of streams", |i| {
         Counter(i.best_effort_counters.owed)
@@ -22,39 +22,42 @@ pub(super) const INTERFACE: [Metric<InterfaceInfo>; 5] = [
 
 /// Of links that are open to all users.
 pub(super) const LINK: [Metric<LinkInfo>; 3] = [
-    of("net_link_capacity_bits", "largest sum of the rates that the open link promises, in bits per second", |l| {
+    of("net_link_capacity_bit_rate", "largest sum of the rates that the open link promises, in bits per second", |l| {
         Gauge(l.capacity_bps.as_f64())
     }),
-    of("net_link_promised_bits", "sum of the rates that the open link promises, in bits per second", |l| {
+    of("net_link_promised_bit_rate", "sum of the rates that the open link promises, in bits per second", |l| {
         Gauge(l.promised_bps.as_f64())
     }),
-    of("net_link_free_bits", "rate that the open link can still promise, in bits per second", |l| {
+    of("net_link_free_bit_rate", "rate that the open link can still promise, in bits per second", |l| {
         Gauge(l.free_bps.as_f64())
     }),
 ];
 
 /// Of what the host receives through links that are open to all users.
 pub(super) const INCOMING: [Metric<LinkBook>; 3] = [
-    of("net_link_in_capacity_bits", "largest sum of the promised rates of arriving packets, in bits per second", |b| {
-        Gauge(b.capacity_bps.as_f64())
-    }),
-    of("net_link_in_promised_bits", "sum of the promised rates of arriving packets, in bits per second", |b| {
+    of(
+        "net_link_in_capacity_bit_rate",
+        "largest sum of the promised rates of arriving packets, in bits per second",
+        |b| Gauge(b.capacity_bps.as_f64()),
+    ),
+    of("net_link_in_promised_bit_rate", "sum of the promised rates of arriving packets, in bits per second", |b| {
         Gauge(b.promised_bps.as_f64())
     }),
-    of("net_link_in_free_bits", "rate of arriving packets that can still be promised, in bits per second", |b| {
+    of("net_link_in_free_bit_rate", "rate of arriving packets that can still be promised, in bits per second", |b| {
         Gauge(b.free_bps.as_f64())
     }),
 ];
 
 /// A rate that is promised without a stream, in bits per second.
-const HELD: (&str, &str) = ("net_held_rate_bits", "rate that is promised without a stream, in bits per second");
+pub(super) const HELD: (&str, &str) =
+    ("net_held_bit_rate", "rate that is promised without a stream, in bits per second");
 
 /// The promised rate of a user, in bits per second.
-const USER: (&str, &str) =
-    ("net_user_promised_bits", "sum of the rates that the open link promises to the user, in bits per second");
+pub(super) const USER: (&str, &str) =
+    ("net_user_promised_bit_rate", "sum of the rates that the open link promises to the user, in bits per second");
 
 pub(super) const STREAM: [Metric<StreamInfo>; 9] = [
-    of("net_stream_promised_bits", "rate promised to the stream, in bits per second", |s| {
+    of("net_stream_promised_bit_rate", "rate promised to the stream, in bits per second", |s| {
         Gauge(s.promise.rate_bps.as_f64())
     }),
     of("net_stream_sent", "packets of the stream that were sent", |s| Counter(s.counters.sent)),

@@ -9,7 +9,7 @@ use qfabric_types::api::{DispatchTableStatus, HostStatus};
 use super::Value::{Counter, Gauge};
 use super::{Metric, family, of};
 
-const TABLE: [Metric<DispatchTableStatus>; 8] = [
+pub(super) const TABLE: [Metric<DispatchTableStatus>; 8] = [
     of("dispatch_groups", "number of groups of threads that have slots of the CPU", |t| Gauge(f64::from(t.groups))),
     of("dispatch_frame_slots", "number of slots after which the dispatch table of the CPU repeats", |t| {
         Gauge(f64::from(t.frame))
@@ -30,7 +30,7 @@ const TABLE: [Metric<DispatchTableStatus>; 8] = [
     }),
 ];
 
-const GROUP: [Metric<ServerCounts>; 3] = [
+pub(super) const GROUP: [Metric<ServerCounts>; 3] = [
     of("app_slots", "slots that the application was given in time", |s| Counter(s.slots)),
     of("app_slot_overruns", "periods in which the application used all its slots and wanted to run on", |s| {
         Counter(s.throttles)

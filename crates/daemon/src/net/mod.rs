@@ -10,6 +10,7 @@
 //! | `interface.rs` | one interface: its streams and the promises behind them |
 //! | `leases.rs` | leases of streams, and freed rates |
 //! | `links.rs` | links that are open to all users |
+//! | `namespaces.rs` | network namespaces of the daemon and of the caller, in refusals |
 //! | `problems.rs` | refusals of the API |
 //! | `promised.rs` | the promised rates of processes, for the status of applications |
 //! | `reload.rs` | changed links of the configuration |
@@ -26,6 +27,7 @@ mod held;
 mod interface;
 mod leases;
 mod links;
+mod namespaces;
 mod problems;
 mod promised;
 mod reload;

@@ -14,7 +14,7 @@ use qfabric_types::api::net::{
     AttachRequest, InterfaceInfo, LinkRequest, StreamChange, StreamId, StreamInfo, StreamSpec,
 };
 
-use super::Net;
+use super::{Net, namespaces};
 use crate::api::answers::{Answer, created, done, number, read, shown};
 use crate::auth::Peer;
 use crate::problem;
@@ -45,8 +45,12 @@ pub(crate) async fn interfaces(State(net): Shared) -> Answer<Json<Vec<InterfaceI
     (status = 200, description = "The interface", body = InterfaceInfo),
     (status = 404, description = "The interface is not under packet scheduling", body = Problem),
 ))]
-pub(crate) async fn show(State(net): Shared, Path(interface): Path<String>) -> Answer<Json<InterfaceInfo>> {
-    shown(move || net.show(&interface)).await
+pub(crate) async fn show(
+    State(net): Shared,
+    Extension(peer): Extension<Peer>,
+    Path(interface): Path<String>,
+) -> Answer<Json<InterfaceInfo>> {
+    shown(for_caller(peer, move || net.show(&interface))).await
 }
 
 /// Put an interface under packet scheduling
@@ -66,7 +70,7 @@ pub(crate) async fn attach(
     body: Body,
 ) -> Answer<Response> {
     let request: AttachRequest = read(body).await?;
-    created(move || net.attach(peer, &interface, &request)).await
+    created(for_caller(peer, move || net.attach(peer, &interface, &request))).await
 }
 
 /// End packet scheduling of an interface and restore its former queue
@@ -81,7 +85,7 @@ pub(crate) async fn detach(
     Extension(peer): Extension<Peer>,
     Path(interface): Path<String>,
 ) -> Answer<StatusCode> {
-    done(move || net.detach(peer, &interface)).await
+    done(for_caller(peer, move || net.detach(peer, &interface))).await
 }
 
 /// Open a link to all users, or replace its limits
@@ -102,7 +106,7 @@ pub(crate) async fn open_link(
     body: Body,
 ) -> Answer<Json<InterfaceInfo>> {
     let request: LinkRequest = read(body).await?;
-    shown(move || net.open_link(peer, &interface, &request)).await
+    shown(for_caller(peer, move || net.open_link(peer, &interface, &request))).await
 }
 
 /// Close a link: the streams of users who may not change interfaces end
@@ -117,7 +121,7 @@ pub(crate) async fn close_link(
     Extension(peer): Extension<Peer>,
     Path(interface): Path<String>,
 ) -> Answer<StatusCode> {
-    done(move || net.close_link(peer, &interface)).await
+    done(for_caller(peer, move || net.close_link(peer, &interface))).await
 }
 
 /// Begin a stream
@@ -138,7 +142,7 @@ pub(crate) async fn begin(
     body: Body,
 ) -> Answer<Response> {
     let spec: StreamSpec = read(body).await?;
-    created(move || net.begin(peer, &interface, &spec)).await
+    created(for_caller(peer, move || net.begin(peer, &interface, &spec))).await
 }
 
 /// Change a stream while packets pass
@@ -158,7 +162,7 @@ pub(crate) async fn change(
     body: Body,
 ) -> Answer<Json<StreamInfo>> {
     let (id, change): (_, StreamChange) = (numbered(&id)?, read(body).await?);
-    shown(move || net.change(peer, &interface, id, &change)).await
+    shown(for_caller(peer, move || net.change(peer, &interface, id, &change))).await
 }
 
 /// End a stream: its packets are best effort from now on
@@ -176,7 +180,15 @@ pub(crate) async fn end(
     Path((interface, id)): Path<(String, String)>,
 ) -> Answer<StatusCode> {
     let id = numbered(&id)?;
-    done(move || net.end(peer, &interface, id)).await
+    done(for_caller(peer, move || net.end(peer, &interface, id))).await
+}
+
+/// `act`, whose refusals name the network namespaces of the daemon and of the caller where they matter.
+fn for_caller<T: 'static>(
+    peer: Peer,
+    act: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> impl FnOnce() -> Result<T, Problem> + Send + 'static {
+    move || act().map_err(|problem| namespaces::named(problem, peer))
 }
 
 fn numbered(id: &str) -> Result<StreamId, Problem> {

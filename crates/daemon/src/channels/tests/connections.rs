@@ -66,7 +66,7 @@ fn what_finds_no_room_waits_and_goes_out_in_order_when_there_is() {
 }
 
 /// A connection with a source, a message that submits an event, and the number of submitted events.
-fn submitting(host: &Host) -> (User<'_>, End, Vec<u8>, impl Fn() -> u64) {
+pub(super) fn submitting(host: &Host) -> (User<'_>, End, Vec<u8>, impl Fn() -> u64) {
     let (alice, end) = host.reader(ALICE);
     alice.create("video").unwrap();
     let source = alice.source("video").unwrap();

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use rustix::event::Timespec;
 use rustix::event::epoll;
 
+use super::connections::submitting;
 use super::*;
 
 /// The numbers of the descriptors at which something has happened.
