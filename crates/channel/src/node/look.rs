@@ -33,6 +33,13 @@ impl Node {
         self.delivery.channels.place(channel).is_some()
     }
 
+    /// Whether the channel has a sink on this host.
+    pub fn has_sink(&self, channel: &ChannelId) -> bool {
+        let channels = &self.delivery.channels;
+        let channel = channels.place(channel).and_then(|place| channels.at(place));
+        channel.is_some_and(|channel| !channel.sinks.is_empty())
+    }
+
     /// Why this host's policy does not allow `host` the action; `None`: it may.
     pub fn refusal(&self, host: &Name, action: Action, channel: &ChannelId) -> Option<String> {
         self.config.refusal(host, action, channel)

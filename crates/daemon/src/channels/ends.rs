@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use qfabric_channel::{Action, Error, EventType, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, Taken};
+use qfabric_linux::clock;
 use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::channel::{ChannelId, Name};
@@ -144,8 +145,9 @@ impl Fabric {
         let mut registry = self.registry();
         self.check_room_for_channel(&registry, peer, &channel)?;
         self.check_room_for_member(&registry, peer, &channel)?;
-        self.charge_opening(&mut registry, peer, &channel)?;
+        let payer = self.payer_of_opening(&registry, peer, &channel)?;
         self.enter(peer, &channel, format)?;
+        registry.openings.charge(payer, clock::now());
         let number = registry.ends.add(&channel, peer.owner.uid);
         let joined = self.event_type(&channel, format).and_then(|event_type| {
             let spec = SourceSpec { application: application(), user: Some(peer.owner.uid), ..SourceSpec::default() };
@@ -175,7 +177,7 @@ impl Fabric {
         let mut registry = self.registry();
         self.check_room_for_channel(&registry, peer, channel)?;
         self.check_room_for_member(&registry, peer, channel)?;
-        self.charge_first_sink(&mut registry, peer, channel)?;
+        let payer = self.payer_of_first_sink(&registry, peer, channel)?;
         let opened = self.network.with(|node, now| node.open(channel, now));
         opened.map_err(|error| error.problem())?;
         let number = registry.ends.add(channel, peer.owner.uid);
@@ -187,7 +189,10 @@ impl Fabric {
         });
         match joined {
             Ok((sink, format)) => {
+                registry.openings.charge(payer, clock::now());
                 registry.ends.bells.insert(sink, bell.clone());
+                drop(registry);
+                self.renew();
                 Ok(Inlet { fabric: self.clone(), number, sink, bell, format, left: AtomicBool::new(false) })
             }
             Err(problem) => {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use qfabric_channel::{
     Binding, Direction, FilterCommand, FilterError, FilterId, FilterSpec, MemberId, RequestId, SinkId,
 };
+use qfabric_linux::clock;
 use qfabric_sync::{Condvar, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{
@@ -157,10 +158,14 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, &binding.channel)?;
+        let payer = self.payer_of_first_sink(&registry, peer, &binding.channel)?;
         let bound = self.network.with(|node, now| node.bind(&binding, now));
         let sink: SinkId = bound.map_err(|error| error.problem())?;
+        registry.openings.charge(payer, clock::now());
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
+        drop(registry);
+        self.renew();
         Ok(Joined { number: sink.0 })
     }
 

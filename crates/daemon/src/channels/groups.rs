@@ -1,6 +1,7 @@
 //! Groups of applications, and the hosts of the realm.
 
 use qfabric_channel::{Limits, QosRange, Registration, RegistrationId};
+use qfabric_linux::clock;
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::{self as api, GroupInfo, GroupMember, GroupRequest, HostInfo, Registered};
 use qfabric_types::channel::ChannelId;
@@ -26,9 +27,10 @@ impl Fabric {
         registry.lease(peer, request.lease)?;
         let channel = registration.channel();
         self.check_room_for_registration(&registry, peer, channel.as_ref())?;
-        channel.iter().try_for_each(|channel| self.charge_opening(&mut registry, peer, channel))?;
+        let payer = channel.as_ref().map(|channel| self.payer_of_opening(&registry, peer, channel)).transpose()?;
         let made = self.network.with(|node, now| node.register(registration, now));
         let id = made.map_err(|error| error.problem())?;
+        registry.openings.charge(payer.flatten(), clock::now());
         registry.registrations.insert(id, request.lease);
         let text = channel.as_ref().map_or_else(String::new, ChannelId::to_string);
         registry.lease(peer, request.lease)?.registrations.extend(channel.map(|channel| (id, channel)));

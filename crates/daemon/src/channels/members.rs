@@ -31,9 +31,10 @@ impl Fabric {
         let mut registry = self.registry();
         check_openings(registry.lease(peer, request.lease)?)?;
         self.check_room_for_channel(&registry, peer, &channel)?;
-        self.charge_opening(&mut registry, peer, &channel)?;
+        let payer = self.payer_of_opening(&registry, peer, &channel)?;
         let created = self.network.with(|node, now| node.create(&channel, spec, now));
         created.map_err(|error| error.problem())?;
+        registry.openings.charge(payer, clock::now());
         registry.lease(peer, request.lease)?.opened.push(channel.clone());
         self.network.look(|node| {
             let origin = node.channel(&channel).map(|view| view.origin);
@@ -50,10 +51,10 @@ impl Fabric {
         self.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
         check_openings(registry.lease(peer, id)?)?;
-        let is_hidden = channel.plane == Plane::Quality;
+        let (is_hidden, mut payer) = (channel.plane == Plane::Quality, None);
         if !is_hidden {
             self.check_room_for_channel(&registry, peer, channel)?;
-            self.charge_opening(&mut registry, peer, channel)?;
+            payer = self.payer_of_opening(&registry, peer, channel)?;
         }
         let opened = self.network.with(|node, now| match is_hidden && node.is_open(channel) {
             // It is open as long as its data channel or its group: the connection holds nothing of its own.
@@ -61,6 +62,7 @@ impl Fabric {
             false => node.open(channel, now),
         });
         opened.map_err(|error| error.problem())?;
+        registry.openings.charge(payer, clock::now());
         if !is_hidden {
             registry.lease(peer, id)?.opened.push(channel.clone());
         }
@@ -108,9 +110,10 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
-        self.charge_first_sink(&mut registry, peer, channel)?;
+        let payer = self.payer_of_first_sink(&registry, peer, channel)?;
         let joined = self.network.with(|node, now| node.sink_subscribe(channel, spec, now));
         let sink = joined.map_err(|error| error.problem())?;
+        registry.openings.charge(payer, clock::now());
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         drop(registry);
@@ -118,34 +121,26 @@ impl Fabric {
         Ok(Joined { number: sink.0 })
     }
 
-    /// Charges the user's account for a channel that is not open here yet: the network's session uses up numbers for
-    /// it.
-    pub(super) fn charge_opening(
+    /// The user whose account pays if a channel is opened that is not open here yet: the network's session uses up
+    /// numbers for it. The caller charges the account after it has opened the channel, so a refused attempt costs
+    /// nothing: a program may wait for a channel by trying again.
+    pub(super) fn payer_of_opening(
         &self,
-        registry: &mut Registry,
+        registry: &Registry,
         peer: Peer,
         channel: &ChannelId,
-    ) -> Result<(), Problem> {
-        let is_open = self.network.look(|node| node.is_open(channel));
-        match peer.administers() || is_open || registry.openings.take(peer.owner.uid, clock::now()) {
-            true => Ok(()),
-            false => Err(problems::too_many_active(peer.owner.uid, openings::BURST)),
-        }
+    ) -> Result<Option<u32>, Problem> {
+        payer(registry, peer, self.network.look(|node| node.is_open(channel)))
     }
 
     /// The same for the first sink of a channel: with it the session subscribes to the channel.
-    pub(super) fn charge_first_sink(
+    pub(super) fn payer_of_first_sink(
         &self,
-        registry: &mut Registry,
+        registry: &Registry,
         peer: Peer,
         channel: &ChannelId,
-    ) -> Result<(), Problem> {
-        let all = registry.sinks.keys().chain(registry.ends.sinks());
-        let has_sink = self.network.look(|node| all.copied().any(|sink| node.channel_of_sink(sink) == Some(channel)));
-        match peer.administers() || has_sink || registry.openings.take(peer.owner.uid, clock::now()) {
-            true => Ok(()),
-            false => Err(problems::too_many_active(peer.owner.uid, openings::BURST)),
-        }
+    ) -> Result<Option<u32>, Problem> {
+        payer(registry, peer, self.network.look(|node| node.has_sink(channel)))
     }
 
     /// Refuses a further channel above a user's share of the host's channels, and above the part of all users, so that
@@ -255,6 +250,16 @@ impl Fabric {
     pub(super) fn governs(&self, peer: Peer, channel: &ChannelId) -> bool {
         let created = self.registry().creation(peer.owner.uid, channel);
         peer.administers() || created.is_some_and(|origin| self.network.look(|node| stands(node, channel, &origin)))
+    }
+}
+
+/// `None`: nobody has to pay.
+fn payer(registry: &Registry, peer: Peer, is_active: bool) -> Result<Option<u32>, Problem> {
+    let uid = peer.owner.uid;
+    match (is_active || peer.administers(), registry.openings.covers(uid, clock::now())) {
+        (true, _) => Ok(None),
+        (false, true) => Ok(Some(uid)),
+        (false, false) => Err(problems::too_many_active(uid, openings::BURST)),
     }
 }
 

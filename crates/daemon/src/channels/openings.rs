@@ -15,15 +15,22 @@ const INTERVAL: Nanos = Nanos::from_millis(1_000);
 pub(super) struct Openings(BTreeMap<u32, Instant>);
 
 impl Openings {
-    /// Charges the user's account; `false`: it does not cover another channel now.
-    pub(super) fn take(&mut self, uid: u32, now: Instant) -> bool {
+    /// Whether the user's account covers another channel now.
+    pub(super) fn covers(&self, uid: u32, now: Instant) -> bool {
+        self.after_another(uid, now).since(now) <= INTERVAL.saturating_mul(BURST)
+    }
+
+    /// Charges the payer's account for a channel that was made active.
+    pub(super) fn charge(&mut self, payer: Option<u32>, now: Instant) {
+        let Some(uid) = payer else { return };
         self.0.retain(|_, full_at| *full_at > now);
-        let full_at = self.0.get(&uid).map_or(now, |full_at| *full_at) + INTERVAL;
-        let is_covered = full_at.since(now) <= INTERVAL.saturating_mul(BURST);
-        if is_covered {
-            self.0.insert(uid, full_at);
-        }
-        is_covered
+        let full_at = self.after_another(uid, now);
+        self.0.insert(uid, full_at);
+    }
+
+    /// When the user's account would be full again after another channel.
+    fn after_another(&self, uid: u32, now: Instant) -> Instant {
+        self.0.get(&uid).map_or(now, |full_at| (*full_at).max(now)) + INTERVAL
     }
 }
 
@@ -36,7 +43,12 @@ mod tests {
         let (mut openings, begin) = (Openings::default(), Instant::ZERO);
         let mut taken = |uid, after: u64| {
             let now = begin + INTERVAL.saturating_mul(after);
-            (0..2 * BURST).filter(|_| openings.take(uid, now)).count() as u64
+            let covered = |_: &u64| {
+                let is_covered = openings.covers(uid, now);
+                openings.charge(is_covered.then_some(uid), now);
+                is_covered
+            };
+            (0..2 * BURST).filter(covered).count() as u64
         };
         assert_eq!([taken(54_321, 0), taken(54_321, 0), taken(54_322, 0)], [BURST, 0, BURST]);
         assert_eq!([taken(54_321, 3), taken(54_321, 10 * BURST)], [3, BURST]);

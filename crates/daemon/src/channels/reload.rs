@@ -100,7 +100,7 @@ impl Fabric {
         // Another thread may have done it meanwhile.
         if link.is_worn() {
             tracing::info!("the network is joined again, because its session has used up most numbers of its channels");
-            // A failure is logged, and the next reload joins.
+            // A failure is logged. The next reload joins; a host without an access list has none, only a restart.
             let _ = self.rejoin(link, &config, &config);
         }
     }

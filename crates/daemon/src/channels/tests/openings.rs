@@ -33,3 +33,42 @@ fn a_user_who_joins_and_leaves_without_end_is_refused_and_further_sinks_are_free
     bob.sink("video").unwrap();
     (0..2_000).for_each(|_| cycle().expect("the channel has a sink here"));
 }
+
+/// A binding has a sink.
+#[test]
+fn a_user_who_binds_and_leaves_without_end_is_refused() {
+    let host = Host::start(Vec::new());
+    let alice = host.user(ALICE);
+    alice.create("video").unwrap();
+    alice.create("levels").unwrap();
+    let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
+    let watched = FilterId { channel, direction: Direction::Out, name };
+    alice.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
+    let request = BindingRequest {
+        lease: alice.lease,
+        parameter: "seen".to_owned(),
+        channel: "levels".to_owned(),
+        event_type: "frame".to_owned(),
+        field: "number".to_owned(),
+    };
+    let cycle = || {
+        let bound = host.fabric.bind(alice.peer, watched.clone(), &request)?;
+        host.fabric.leave_sink(alice.peer, SinkId(bound.number))
+    };
+    let refused = (0..1_000_000).find_map(|_| cycle().err()).unwrap();
+    assert!(refused.message.contains("no sink here"), "{refused:?}");
+}
+
+/// A program waits for a channel of another one by trying to open it again and again.
+#[test]
+fn attempts_that_are_refused_cost_nothing() {
+    let host = Host::start(Vec::new());
+    let (alice, bob) = (host.user(ALICE), host.user(BOB));
+    for _ in 0..2_000 {
+        assert_eq!(code(alice.open("video")), Some("no_such_channel".to_owned()));
+        assert!(alice.sink("video").is_err_and(|problem| problem.code != "channel_limit"));
+    }
+    bob.create("video").unwrap();
+    alice.open("video").unwrap();
+    alice.sink("video").unwrap();
+}
