@@ -203,12 +203,12 @@ impl ClientError {
             ClientError::Version { .. } => "install the same minor version of both, and start the daemon again",
             ClientError::Timeout { .. } => "check with `qfabric status` whether the daemon is stopped or overloaded",
             ClientError::Answer { .. } => "check that the program at this socket is a qfabric daemon",
-            ClientError::Broken { .. } => "the daemon may have stopped during the call, try again",
+            ClientError::Broken { .. } => "try again; the daemon may have stopped during the call",
             ClientError::Ring { .. } => "check that the daemon runs, and has the version of this library",
             ClientError::Lease { .. } | ClientError::Channels { .. } => {
-                "check with `qfabric status` whether the daemon runs, then connect again"
+                "connect again (`qfabric status` shows whether the daemon runs)"
             }
-            ClientError::Mem { .. } => "is the daemon running, and not older than this library?",
+            ClientError::Mem { .. } => "check that the daemon runs, and is not older than this library",
             ClientError::SinkEnded { .. } => "open the channel again, if it still exists: `qfabric channel ls`",
             ClientError::Crowded { .. } => "raise fewer events, or try again later",
             ClientError::Memory { .. } => "raise the limits of this process (ulimit -n, ulimit -v), then try again",

@@ -47,10 +47,8 @@ pub enum DaemonError {
     /// The record of interfaces cannot be used.
     #[error(transparent)]
     Net(#[from] qfabric_linux::net::NetError),
-    /// This host cannot have a part of the service as configured: its channels, or a port.
+    /// This host cannot have a part of the service as configured: its channels, a port, or the token of the metrics.
     Part(Problem),
-    /// The token of the metrics on TCP cannot be used.
-    Metrics(String),
     /// The control thread or the API's runtime cannot start, or ended unexpectedly.
     Engine(String),
 }
@@ -90,7 +88,6 @@ impl DaemonError {
                 format!("api.group: group {group:?} does not exist"),
                 format!("create it (groupadd --system {group}) or remove the key"),
             ),
-            DaemonError::Metrics(why) => Problem::new("metrics", why, "name another metrics.token_file"),
             DaemonError::Engine(why) => {
                 Problem::new("engine", why, "see the log of the service for the cause, then start it again")
             }

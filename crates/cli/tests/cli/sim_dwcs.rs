@@ -205,7 +205,7 @@ fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
         (task_with("arrival", json!(u64::MAX)), "coarser unit"),
         (task_with("arrival", json!(-1)), "times are whole ticks"),
         (task_with("period", json!(2.5)), "times are whole ticks"),
-        (task_with("network_probability", json!(101)), "between 0 and 100"),
+        (task_with("network_probability", json!(101)), "101 %; use 0 to 100"),
         (task_with("perod", json!(4)), "unknown field `perod`"),
         (task_with("id", json!("BE")), "\"BE\" is not a valid id"),
         (task_with("id", json!("")), "1 to 64 bytes"),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use qfabric_types::api::Problem;
 use serde::Deserialize;
 
 use crate::api::{MetricsPlace, MetricsSocket};
@@ -49,28 +50,30 @@ impl MetricsConfig {
     /// The address, if there is one, and the token.
     pub(crate) fn place(&self) -> Result<Option<MetricsPlace>, DaemonError> {
         let Some(address) = self.listen else { return Ok(None) };
-        let unusable =
-            |path: &Path, error| DaemonError::Metrics(format!("metrics.token_file {}: {error}", path.display()));
-        let token = self.token_file.as_deref().map(|path| read_token(path).map_err(|error| unusable(path, error)));
-        Ok(Some((address, token.transpose()?)))
+        let token = self.token_file.as_deref().map(read_token).transpose().map_err(DaemonError::Part)?;
+        Ok(Some((address, token)))
     }
 }
 
 /// A token that other users could read would protect nothing.
-fn read_token(path: &Path) -> io::Result<String> {
-    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let file = fs::File::open(path)?;
-    if file.metadata()?.permissions().mode() & 0o007 != 0 {
-        return Err(invalid("every user may use the file; set its mode to 0600 or 0640"));
+fn read_token(path: &Path) -> Result<String, Problem> {
+    let unusable = |why: &str, next_step: &str| {
+        Problem::new("metrics", format!("metrics.token_file {}: {why}", path.display()), next_step)
+    };
+    let failed = |error: io::Error| unusable(&error.to_string(), "name another metrics.token_file");
+    let file = fs::File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.permissions().mode() & 0o007 != 0 {
+        return Err(unusable("every user may use the file", "set its mode to 0600 or 0640"));
     }
     let mut text = String::new();
-    file.take(TOKEN.1 as u64 + 2).read_to_string(&mut text)?;
+    file.take(TOKEN.1 as u64 + 2).read_to_string(&mut text).map_err(failed)?;
     let token = text.trim();
     let is_token = (TOKEN.0..=TOKEN.1).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
     match is_token {
         true => Ok(token.to_owned()),
         false => {
-            Err(invalid("a token has 16 to 512 printable ASCII characters without spaces; try: openssl rand -hex 32"))
+            let why = "a token has 16 to 512 printable ASCII characters without spaces";
+            Err(unusable(why, "make one: openssl rand -hex 32"))
         }
     }
 }
