@@ -203,7 +203,8 @@ typedef enum qf_metp_outcome {
    */
   QF_METP_OUTCOME_DELIVERED = 0,
   /**
-   * No byte was sent, because the message would have been late or made room.
+   * No byte was sent, because the message would have been late or made room; or the receiver refused the message as too
+   * large.
    */
   QF_METP_OUTCOME_DROPPED = 1,
   /**

@@ -68,7 +68,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Why a message was dropped before its first byte.
+/// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// The backlog, the message's own time at the granted rate and the network's delay exceed its deadline.

@@ -12,7 +12,7 @@ pub struct Statistics {
     /// Messages that `send` accepted.
     pub messages: u64,
     pub delivered: u64,
-    /// Messages that were dropped before their first byte, by kind.
+    /// Messages that were dropped, by kind.
     pub dropped: [u64; FrameKind::ALL.len()],
     pub dropped_late: u64,
     pub dropped_to_make_room: u64,

@@ -8,12 +8,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qfabric_client::channel::{SourceOptions, Submission};
 use serde_json::Value;
 
-use crate::host::{Host, Site, eventually};
+use crate::host::{Host, PATIENCE, Site, eventually};
 
 /// The program, built in the folder of this test, with the same profile: it is another package. `QFABRIC_CONFERENCE`
 /// names one that is built already.
@@ -87,22 +87,31 @@ impl Talker {
         found.unwrap()
     }
 
-    /// Until `count` seconds in a row that are reported from now on fulfil the condition; these seconds.
+    /// Whether `count` seconds in a row that are reported from now on fulfil the condition, which gets the first one of the
+    /// row, too.
     #[track_caller]
-    pub(crate) fn in_a_row(&self, what: &str, count: usize, condition: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(crate) fn in_a_row(&self, count: usize, condition: impl Fn(&Value, &Value) -> bool) -> bool {
         self.seconds.lock().unwrap().clear();
-        let mut row = Vec::new();
-        eventually(what, || {
-            while let Some(second) = (row.len() < count).then(|| self.seconds.lock().unwrap().pop_front()).flatten() {
-                if condition(&second) {
-                    row.push(second);
-                } else {
-                    row.clear();
-                }
+        let (since, mut row, mut last) = (Instant::now(), Vec::new(), None);
+        while row.len() < count && since.elapsed() < PATIENCE {
+            let next = self.seconds.lock().unwrap().pop_front();
+            let Some(second) = next else {
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            if !condition(row.first().unwrap_or(&second), &second) {
+                row.clear();
             }
-            row.len() == count
-        });
-        row
+            if condition(row.first().unwrap_or(&second), &second) {
+                row.push(second.clone());
+            }
+            last = Some(second);
+        }
+        assert!(last.is_some(), "nothing is reported");
+        if row.len() < count {
+            eprintln!("not {count} seconds in a row; the last one: {last:?}");
+        }
+        row.len() == count
     }
 
     /// Until pictures of this level are shown, at whatever rate: other programs may need the machine.

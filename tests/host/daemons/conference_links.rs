@@ -3,6 +3,7 @@
 
 use std::process::{Child, Command, Stdio};
 
+use qfabric_linux::testing::skip;
 use serde_json::Value;
 
 use crate::conference::Talker;
@@ -16,6 +17,33 @@ const OTHERS: [&str; 4] = ["h2", "h3", "h4", "h5"];
 const REPORTS: usize = 15;
 /// Programs that spin at the server.
 const SPINNING: usize = 6;
+
+/// How often the strain begins again, if what it must not change came without it only: the load of the machine may have
+/// changed meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// Seconds in a row that fulfil a condition come without a strain, and then beside it. False: other programs need so much
+/// of the machine that they do not come without it either, so nothing is decided.
+#[track_caller]
+fn is_decided(
+    talker: &Talker,
+    count: usize,
+    mut strain: impl FnMut(bool),
+    condition: impl Fn(bool, &Value, &Value) -> bool,
+) -> bool {
+    for _ in 0..ATTEMPTS {
+        strain(false);
+        if !talker.in_a_row(count, |first, second| condition(false, first, second)) {
+            skip("other programs need too much of the machine");
+            return false;
+        }
+        strain(true);
+        if talker.in_a_row(count, |first, second| condition(true, first, second)) {
+            return true;
+        }
+    }
+    panic!("{count} seconds in a row come without the strain only");
+}
 
 /// What the receiver of a host told last, as the server reports it.
 fn told<'a>(second: &'a Value, host: &str) -> Option<&'a Value> {
@@ -40,20 +68,16 @@ fn one_bad_downlink_of_five_changes_nothing_for_the_others() {
         client.until("pictures", |second| shown(second) > 0.0);
     }
     // A picture has more than 20 kB, so at most 2.5 of 10 pass in a second.
-    site.lan.shape(1, "400kbit");
+    let strain = |is_bad: bool| site.lan.shape(1, if is_bad { "400kbit" } else { "100mbit" });
     let rate = |second: &Value, host: &str| told(second, host).map(shown);
     let is_whole = |second: &Value| OTHERS.iter().all(|host| rate(second, host) >= Some(10.0 * KEPT));
     let is_bad = |second: &Value| rate(second, "h1").is_some_and(|rate| rate < 5.0);
+    let lost = |second: &Value| OTHERS.map(|host| told(second, host).map(|told| told["lost"].clone()));
     // A lower level would stay, because the bad client never shows the rate.
-    let reports = server.in_a_row("the best level for the others beside a bad link", REPORTS, |second| {
-        second["worth"] == 1.0 && is_bad(second) && is_whole(second)
+    is_decided(&server, REPORTS, strain, |is_strained, first, second| {
+        let is_same = first["level_changes"] == second["level_changes"] && lost(first) == lost(second);
+        second["worth"] == 1.0 && is_whole(second) && is_same && (!is_strained || is_bad(second))
     });
-    let (first, last) = (&reports[0], &reports[REPORTS - 1]);
-    assert_eq!(first["level_changes"], last["level_changes"], "{first} {last}");
-    for host in OTHERS {
-        let lost = |second: &Value| told(second, host).map(|told| told["lost"].clone());
-        assert_eq!(lost(first), lost(last), "all pictures arrive at {host}: {first} {last}");
-    }
 }
 
 /// Programs that take all time of a CPU that fair scheduling gives them.
@@ -97,11 +121,11 @@ fn a_disturbed_server_has_its_rate_back_by_cpu_time_at_the_same_level() {
         let policy = ["policy", "start", "cpu", "--channel", "video", "--rate", "20", "--most", "0.8"];
         host.run(&policy).expect(0, &["cpu"]);
     }
-    let is_kept = |second: &Value| shown(second) >= 20.0 * KEPT;
-    client.in_a_row("the rate before", 3, is_kept);
-    let spinning = Spinning::start(SPINNING, 0);
-    client.in_a_row("the rate while programs spin", 5, is_kept);
-    let second = server.until("a report", |_| true);
-    assert_eq!((&second["level"], &second["level_changes"]), (&"jpeg:75:1280x720".into(), &0.into()), "{second}");
+    let mut spinning = None;
+    let strain = |is_on: bool| spinning = is_on.then(|| Spinning::start(SPINNING, 0));
+    if is_decided(&client, 5, strain, |_, _, second| shown(second) >= 20.0 * KEPT) {
+        let second = server.until("a report", |_| true);
+        assert_eq!((&second["level"], &second["level_changes"]), (&"jpeg:75:1280x720".into(), &0.into()), "{second}");
+    }
     drop(spinning);
 }

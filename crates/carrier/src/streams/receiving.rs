@@ -85,18 +85,20 @@ async fn receive(mut stream: RecvStream, largest: u64, way: Duration, receive_ti
             // Fails only if the stream has ended.
             let _ = stream.stop(TOO_LARGE.into());
             match Header::decode(&bytes, u32::MAX.into()) {
-                Some(Header::Message(header)) => Done::TooLarge(nothing(header)),
+                Some(Header::Message(header)) => Done::TooLarge(nothing(header, way)),
                 _ => Done::Nothing { is_refused: true },
             }
         }
     }
 }
 
-/// The message of this header, of which nothing came.
-fn nothing(header: MessageHeader) -> Arrived {
+/// The message of this header, of which nothing came. Its deadline counts: if an earlier message is missing, later ones
+/// wait for both.
+fn nothing(header: MessageHeader, way: Duration) -> Arrived {
     let (number, kind, mode, dropped_before) = (header.number, header.kind, header.mode, header.dropped_before);
     let (size, data, at, delay) = (header.size as usize, Vec::new(), Instant::now(), Duration::ZERO);
-    Arrived { number, kind, mode, size, data, dropped_before, deadline: None, at, delay }
+    let deadline = header.deadline.map(|time| at + time.saturating_sub(way));
+    Arrived { number, kind, mode, size, data, dropped_before, deadline, at, delay }
 }
 
 async fn message(
@@ -137,4 +139,17 @@ async fn read(stream: &mut RecvStream, size: usize, data: &mut Vec<u8>) {
     }
     // The end belongs to the message: only then has the sender all its bytes acknowledged.
     let _ = stream.read_chunk(1, true).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_too_large_keeps_its_deadline() {
+        let (kind, mode, deadline) = (FrameKind::P, Mode::PartiallyReliable, Some(Duration::from_millis(50)));
+        let header = MessageHeader { number: 1, kind, mode, size: 9, dropped_before: 0, deadline };
+        let refused = nothing(header, Duration::from_millis(10));
+        assert_eq!(refused.deadline, Some(refused.at + Duration::from_millis(40)));
+    }
 }

@@ -185,7 +185,8 @@ impl ConferenceReport {
     /// The rows as JSON.
     pub fn summary_json(&self) -> Result<String> {
         let rows = serde_json::json!({
-            "rows": self.rows, "figures": self.figures(), "shortened": self.timeline.factor(), "seconds": self.timeline.seconds(),
+            "rows": self.rows, "figures": self.figures(),
+            "shortened": self.timeline.factor(), "seconds": self.timeline.seconds(),
             "circumstances": self.circumstances, "is_complete": self.rows.len() == self.planned,
         });
         Ok(serde_json::to_string_pretty(&rows)? + "\n")
