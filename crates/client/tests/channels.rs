@@ -146,7 +146,7 @@ fn refusals_name_what_was_asked_and_what_to_do() {
     let long = vec![0; (1 << 20) + 1];
     assert!(
         refusal(source.submit(&Submission { payload: &long, ..Submission::default() }))
-            .contains("an event of 1048577 bytes; 1048576 is the limit")
+            .contains("an event of 1048577 bytes; the limit is 1048576")
     );
     let broken = Filter { code: "return input.numbr;".to_owned(), ..Filter::default() };
     assert!(refusal(video.install(Direction::Out, "f", &broken)).contains("numbr"));

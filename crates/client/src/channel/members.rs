@@ -150,7 +150,7 @@ impl Source {
     fn message<'a>(&self, event: &Submission<'a>, confirm: bool) -> Result<SubmitRequest<'a>, ClientError> {
         let Submission { event_type, priority, deadline, to, attributes, payload } = *event;
         if payload.len() > MAX_PAYLOAD {
-            let why = format!("an event of {} bytes, {MAX_PAYLOAD} is the limit", payload.len());
+            let why = format!("an event of {} bytes; the limit is {MAX_PAYLOAD}", payload.len());
             return Err(ClientError::invalid(why, "send it in parts"));
         }
         if attributes.len() > MAX_ATTRIBUTES || attributes.iter().any(|(key, _)| !(1..=MAX_KEY).contains(&key.len())) {

@@ -196,7 +196,7 @@ fn changed_limits_keep_promises_and_apply_to_the_next_request() {
         memory.set_limits(&HostMemoryLimits { global_reserve, ..HostMemoryLimits::default() })
     };
     assert_eq!(set(400_000).unwrap_err().code, "below_promises");
-    assert!(set(u64::MAX).unwrap_err().message.contains("at most 80 %"));
+    assert!(set(u64::MAX).unwrap_err().next_step.contains("at most 80 %"));
     set(600_000).unwrap();
     let more = MemoryRequest::Resize { reserve: own, bytes: Bytes::new(700_000) };
     assert_eq!(refused(&mut session, more.clone()).code, "over_committed");

@@ -21,9 +21,9 @@ impl Drop for Attending {
 }
 
 /// A value that lends its descriptor, as Tokio wants it.
-struct Lent<T>(T);
+struct Watched<T>(T);
 
-impl<T: AsFd> AsRawFd for Lent<T> {
+impl<T: AsFd> AsRawFd for Watched<T> {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
@@ -59,7 +59,7 @@ pub fn attend(
         deprecated,
         reason = "its successor is unsafe for types that lie about their descriptor; what `AsFd` lends is open"
     )]
-    let fd = AsyncFd::with_interest(Lent(fd), Interest::READABLE)?;
+    let fd = AsyncFd::with_interest(Watched(fd), Interest::READABLE)?;
     let work = async move {
         while let Ok(mut ready) = fd.readable().await {
             let is_closed = ready.ready().is_read_closed();
