@@ -94,6 +94,8 @@ fn a_contract_stays_over_restarts_of_the_unit_and_of_the_daemon() {
     for _ in 0..2 {
         let Some(unit) = Group::new(&name) else { return skip(NO_GROUPS) };
         let process = sleeper();
+        // Most often the service looks at the new group while it is empty.
+        std::thread::sleep(std::time::Duration::from_millis(100));
         unit.take_in(&process);
         eventually("the unit has its contract", || is_reserved(&process));
         let shown = client.applications().unwrap();

@@ -1,12 +1,15 @@
 //! Wakes when control groups appear, vanish, get their first process or lose their last one.
 //!
 //! The kernel reports the first process and the last one of version 2 groups only, as a change of `cgroup.events`. It
-//! reports no process that joins others.
+//! reports no process that joins others. It does not report either that `cgroup.events` vanishes with its group; what
+//! tells so is the folder above.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -56,17 +59,36 @@ impl GroupWatch {
         is_any_new
     }
 
-    /// Takes all events. Forgets folders and files that are gone: another one of the same name needs a new watch.
+    /// Takes all events. Forgets folders and files that are gone, or may be other ones of the same name by now: they need
+    /// a new watch.
     pub fn take_events(&mut self) {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.fd, &mut buffer);
-        let mut gone = BTreeSet::new();
+        let (mut gone, mut replaced) = (BTreeSet::new(), BTreeSet::new());
         while let Ok(event) = reader.next() {
-            if event.events().contains(ReadFlags::IGNORED) {
+            let flags = event.events();
+            if flags.contains(ReadFlags::IGNORED) {
                 gone.insert(event.wd());
             }
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                replaced.insert(PathBuf::from("/"));
+            }
+            if flags.intersects(ReadFlags::CREATE | ReadFlags::DELETE)
+                && let Some(name) = event.file_name()
+                && let Some((folder, _)) = self.watched.iter().find(|(_, number)| **number == event.wd())
+            {
+                replaced.insert(folder.join(OsStr::from_bytes(name.to_bytes())));
+            }
         }
-        self.watched.retain(|_, number| !gone.contains(number));
+        let fd = &self.fd;
+        self.watched.retain(|path, number| {
+            let is_replaced = path.ancestors().any(|part| replaced.contains(part));
+            if is_replaced {
+                // Fails if the watch is gone already.
+                let _ = inotify::remove_watch(fd, *number);
+            }
+            !is_replaced && !gone.contains(number)
+        });
     }
 }
 
@@ -112,5 +134,29 @@ mod tests {
         watch.take_events();
         fs::create_dir(top.path().join("other")).unwrap();
         assert!(!is_woken(&watch), "nothing is watched any more");
+    }
+
+    /// The second name of the file keeps its watch alive without a word, as the kernel does for the file of a group.
+    #[test]
+    fn a_file_whose_folder_was_made_again_before_a_look_is_watched_again() {
+        let top = tempfile::tempdir().unwrap();
+        let (group, file) = (top.path().join("group"), top.path().join("group/events"));
+        let make = |text: &str| {
+            fs::create_dir(&group).unwrap();
+            fs::write(&file, text).unwrap();
+        };
+        make("old");
+        fs::hard_link(&file, top.path().join("kept")).unwrap();
+        let wanted = BTreeSet::from([top.path().to_owned(), file.clone()]);
+        let mut watch = GroupWatch::new().unwrap();
+        assert!(watch.watch(&wanted));
+        fs::remove_dir_all(&group).unwrap();
+        make("new");
+        watch.take_events();
+        assert!(watch.watch(&wanted), "the file has a new watch");
+        watch.take_events();
+        assert!(!watch.watch(&wanted) && !is_woken(&watch));
+        fs::write(&file, "newer").unwrap();
+        assert!(is_woken(&watch));
     }
 }
