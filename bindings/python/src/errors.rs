@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{ClientError, JointRefusal, Problem};
 
-create_exception!(qfabric, Error, PyException, "A call to the daemon failed. Has code and next_step.");
+create_exception!(qfabric, Error, PyException, "A call failed. Has code and next_step.");
 create_exception!(qfabric, NoDaemon, Error, "No daemon answers; the text names the sockets tried.");
 create_exception!(qfabric, SinkEnded, Error, "The sink has ended: its channel was closed, or the access list changed.");
 create_exception!(
@@ -64,7 +64,7 @@ fn joint_refused(text: String, refusal: &JointRefusal) -> PyErr {
     Python::attach(|py| {
         let value = error.value(py);
         let resource = refusal.resource.as_ref().map(ToString::to_string);
-        // Host that initiated contracts, and what they hold of the resource.
+        // Each host whose contracts hold the resource, and the sum of their amounts.
         let holders: Vec<(&str, f64)> =
             refusal.holders.iter().map(|holder| (holder.initiator.as_str(), holder.amount)).collect();
         let attributes = value

@@ -67,7 +67,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u64).range(2..=20))]
     server_periods: u64,
     /// Mechanism of Q-Fabric's players: deadline (SCHED_DEADLINE), or ext (Q-Fabric's own scheduler, which needs
-    /// sched_ext in the kernel), also with one soft server per player and players that skip frames
+    /// sched_ext in the kernel). Under ext the demo also plays soft servers, and players that skip frames
     #[arg(long, value_name = "NAME", default_value_t = Options::default().mechanism, value_parser = mechanisms())]
     mechanism: MechanismName,
     /// Seed of the random order of the rounds [default: taken from the clock; the report names it]

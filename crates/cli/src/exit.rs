@@ -76,8 +76,8 @@ impl Failure {
     }
 }
 
-/// A problem as a terminal shows it: the message, then the next step on a line of its own. No command lays out a problem
-/// itself.
+/// A problem as a terminal shows it: the message, then the next step on a line of its own. No other code lays out a
+/// problem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advice<'a>(pub &'a Problem);
 

@@ -213,16 +213,16 @@ impl Session {
         }
     }
 
-    /// A checkpoint in the code of the current job, of whose work the part `done` (0 to 1; `n / m` after n of m pieces)
-    /// is done. If the application saves energy ([`Session::save_energy`]) and the rest of the job no longer fits into
-    /// the time until its deadline, the daemon is asked for the clock at which it fits, until the deadline. `levels` (0
-    /// to 10) asks for so many levels of the clock more, for a job that is harder than the ones before. A later
+    /// A checkpoint in the code of the current job: the part `done` of its work is done (0 to 1; `n / m` after n of m
+    /// pieces). If the application saves energy ([`Session::save_energy`]) and the rest of the job no longer fits into
+    /// the time until its deadline, asks the daemon for the clock at which it fits, until the deadline. `levels` (0 to
+    /// 10) asks for this number of levels of the clock more, for a job that is harder than the ones before. A later
     /// checkpoint of the same job at which its rest fits again lowers the clock.
     ///
-    /// Returns whether the daemon was asked. Never fails, blocks or allocates: one read of shared memory if the
-    /// application does not save energy, else also two clock readings, and a record and a wake-up call if it asks. A
-    /// part that is no number from 0 to 1 is counted in [`Counters::nonsense`] and ignored; more than 10 levels count
-    /// as 10.
+    /// Returns whether the daemon was asked. Never fails, blocks or allocates. If the application does not save energy,
+    /// a checkpoint is one read of shared memory; otherwise it also reads two clocks. Only a checkpoint that asks
+    /// writes a record and makes a wake-up call. If `done` is not a number from 0 to 1, the call is ignored and counted
+    /// in [`Counters::nonsense`]. More than 10 levels count as 10.
     pub fn checkpoint(&mut self, done: f64, levels: u8) -> bool {
         if !(0.0..=1.0).contains(&done) {
             self.link.counters.nonsense += 1;

@@ -203,8 +203,8 @@ typedef enum qf_metp_outcome {
    */
   QF_METP_OUTCOME_DELIVERED = 0,
   /**
-   * No byte was sent, because the message would have been late or made room; or the receiver refused the message as too
-   * large.
+   * No byte was sent, because the message would have been late or had to make room for others; or the receiver
+   * refused the message as too large.
    */
   QF_METP_OUTCOME_DROPPED = 1,
   /**
@@ -1393,10 +1393,10 @@ enum qf_status qf_save_energy(struct qf_session *task,
                               struct qf_energy_saving *saving);
 
 /**
- * A checkpoint in the code of the current job, of whose work the part `done` (0 to 1) is done. If the task saves
- * energy (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises
- * until the deadline. `levels` (0 to 10; more count as 10) asks for so many levels of the clock more, for a job that
- * is harder than the ones before. Never blocks. QF_INVALID: `done` is no number from 0 to 1.
+ * A checkpoint in the code of the current job: the part `done` (0 to 1) of its work is done. If the task saves energy
+ * (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises until the
+ * deadline. `levels` (0 to 10; more count as 10) asks for this number of levels of the clock more, for a job that is
+ * harder than the ones before. Never blocks. QF_INVALID: `done` is not a number from 0 to 1.
  */
 enum qf_status qf_checkpoint(struct qf_session *task,
                              double done,
@@ -1724,16 +1724,16 @@ enum qf_status qf_joint_want(struct qf_joint_request *request,
 /**
  * Asks for the amounts of a stream on all its hosts, of which those of its worst accepted quality are enough. `stream`
  * is the text of a stream file, as for `qfabric contract apply`; a profile that it names is found as by
- * qf_profile_find. The amounts replace earlier ones of the same resources. With QF_INVALID, qf_last_error names line and
- * column of a mistake.
+ * qf_profile_find. The amounts replace earlier ones of the same resources. QF_INVALID: the text has a mistake, whose
+ * line and column qf_last_error names.
  */
 enum qf_status qf_joint_stream(struct qf_joint_request *request,
                                const char *stream);
 
 /**
- * Explains the amounts of a stream step by step, each with its formula: writes the JSON of `qfabric contract explain`
- * and a zero byte to `json`, if `size` is larger than `*length`, the length of the JSON without this byte. Otherwise
- * only `*length` is written, and `json` may be null. Needs no daemon.
+ * Explains the amounts of a stream step by step, each with its formula. Writes to `*length` the length of the JSON
+ * that `qfabric contract explain --json` prints. If `size` is larger than this length, also writes the JSON and a
+ * zero byte to `json`; otherwise `json` may be null. Needs no daemon.
  */
 enum qf_status qf_joint_explain(const char *stream,
                                 char *json,
@@ -1923,9 +1923,9 @@ enum qf_status qf_set_dscp(int fd,
 enum qf_status qf_stream_end(const char *interface, uint32_t stream);
 
 /**
- * Reads the profile in `file`, which `qfabric net profile` names and makes. `message_bytes` is the size of
- * the stream's largest message, `rate_bps` its granted rate with headers. Fails with QF_INVALID if there is
- * no profile. Free `*delays` with qf_delays_free.
+ * Reads the profile in `file`, which `qfabric net profile` makes and names. `message_bytes` is the size of
+ * the stream's largest message, `rate_bps` the stream's granted rate with headers, in bits per second.
+ * QF_INVALID: there is no profile. Free `*delays` with qf_delays_free.
  */
 enum qf_status qf_delays_open(const char *file,
                               uint64_t message_bytes,
@@ -1933,9 +1933,9 @@ enum qf_status qf_delays_open(const char *file,
                               struct qf_delays **delays);
 
 /**
- * States that a message was acknowledged as a whole, `round_trip_ns` after its first byte was sent. After
- * each 100 messages the profile is written; `*written` is true then. `written` may be null. Messages below
- * three quarters of the largest size do not count.
+ * States that a message was acknowledged as a whole, `round_trip_ns` after its first byte was sent.
+ * `*written` says whether the profile was written, which happens after each 100 messages; `written` may be
+ * null. Messages below three quarters of the largest size do not count.
  */
 enum qf_status qf_delays_acknowledged(const struct qf_delays *delays,
                                       uint64_t bytes,
@@ -1948,8 +1948,8 @@ enum qf_status qf_delays_acknowledged(const struct qf_delays *delays,
 enum qf_status qf_delays_lost(const struct qf_delays *delays, uint64_t bytes, bool *written);
 
 /**
- * States the shortest recent round trip of the program's own small packets, the network's part. It
- * replaces the one of the profile. 0, a round trip that was not measured yet, changes nothing.
+ * States the shortest recent round trip of the program's own small packets: the part of the delay that the
+ * network causes. It replaces the one of the profile. 0 (not measured yet) changes nothing.
  */
 enum qf_status qf_delays_shortest_round_trip(const struct qf_delays *delays, uint64_t round_trip_ns);
 

@@ -10,9 +10,9 @@ use crate::status::{Exclusive, Failure, borrow, put, qf_bool, qf_status, settle,
 /// Renews a stored profile of delays by the messages of one stream. Any thread may use it, one at a time.
 pub struct qf_delays(Exclusive<DelayRecorder>);
 
-/// Reads the profile in `file`, which `qfabric net profile` names and makes. `message_bytes` is the size of
-/// the stream's largest message, `rate_bps` its granted rate with headers. Fails with QF_INVALID if there is
-/// no profile. Free `*delays` with qf_delays_free.
+/// Reads the profile in `file`, which `qfabric net profile` makes and names. `message_bytes` is the size of
+/// the stream's largest message, `rate_bps` the stream's granted rate with headers, in bits per second.
+/// QF_INVALID: there is no profile. Free `*delays` with qf_delays_free.
 ///
 /// # Safety
 /// `file` is a zero-terminated string, `delays` points to writable memory for a pointer.
@@ -57,9 +57,9 @@ unsafe fn told(written: Result<bool, Failure>, to: *mut qf_bool) -> qf_status {
     }))
 }
 
-/// States that a message was acknowledged as a whole, `round_trip_ns` after its first byte was sent. After
-/// each 100 messages the profile is written; `*written` is true then. `written` may be null. Messages below
-/// three quarters of the largest size do not count.
+/// States that a message was acknowledged as a whole, `round_trip_ns` after its first byte was sent.
+/// `*written` says whether the profile was written, which happens after each 100 messages; `written` may be
+/// null. Messages below three quarters of the largest size do not count.
 ///
 /// # Safety
 /// `delays` is a live handle, `written` is null or points to writable memory.
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn qf_delays_lost(delays: *const qf_delays, bytes: u64, wr
     unsafe { told(change(delays, |recorder| recorder.lost(Bytes::new(bytes))), written) }
 }
 
-/// States the shortest recent round trip of the program's own small packets, the network's part. It
-/// replaces the one of the profile. 0, a round trip that was not measured yet, changes nothing.
+/// States the shortest recent round trip of the program's own small packets: the part of the delay that the
+/// network causes. It replaces the one of the profile. 0 (not measured yet) changes nothing.
 ///
 /// # Safety
 /// `delays` is a live handle.

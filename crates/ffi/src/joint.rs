@@ -131,8 +131,8 @@ pub unsafe extern "C" fn qf_joint_want(
 
 /// Asks for the amounts of a stream on all its hosts, of which those of its worst accepted quality are enough. `stream`
 /// is the text of a stream file, as for `qfabric contract apply`; a profile that it names is found as by
-/// qf_profile_find. The amounts replace earlier ones of the same resources. With QF_INVALID, qf_last_error names line and
-/// column of a mistake.
+/// qf_profile_find. The amounts replace earlier ones of the same resources. QF_INVALID: the text has a mistake, whose
+/// line and column qf_last_error names.
 ///
 /// # Safety
 /// `request` is a live handle, `stream` a zero-terminated string.
@@ -150,9 +150,9 @@ pub unsafe extern "C" fn qf_joint_stream(request: *mut qf_joint_request, stream:
     settle(want())
 }
 
-/// Explains the amounts of a stream step by step, each with its formula: writes the JSON of `qfabric contract explain`
-/// and a zero byte to `json`, if `size` is larger than `*length`, the length of the JSON without this byte. Otherwise
-/// only `*length` is written, and `json` may be null. Needs no daemon.
+/// Explains the amounts of a stream step by step, each with its formula. Writes to `*length` the length of the JSON
+/// that `qfabric contract explain --json` prints. If `size` is larger than this length, also writes the JSON and a
+/// zero byte to `json`; otherwise `json` may be null. Needs no daemon.
 ///
 /// # Safety
 /// `stream` is a zero-terminated string, `json` null or writable memory of `size` bytes, `length` writable memory.

@@ -37,8 +37,8 @@ pub enum qf_metp_outcome {
     /// All bytes arrived.
     #[default]
     QF_METP_OUTCOME_DELIVERED = 0,
-    /// No byte was sent, because the message would have been late or made room; or the receiver refused the message as too
-    /// large.
+    /// No byte was sent, because the message would have been late or had to make room for others; or the receiver
+    /// refused the message as too large.
     QF_METP_OUTCOME_DROPPED = 1,
     /// The deadline passed, and no byte is known to have arrived.
     QF_METP_OUTCOME_EXPIRED = 2,

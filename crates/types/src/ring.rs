@@ -46,13 +46,13 @@ pub struct Checkpoint {
     pub left_run: Nanos,
     /// The time until its deadline, at most a day; zero if the deadline has passed.
     pub left_time: Nanos,
-    /// So many levels of the clock more than the rest needs, because this job is harder than the ones before; at most
+    /// Number of levels of the clock beyond what the rest needs, for a job that is harder than the ones before; at most
     /// [`Checkpoint::MAX_LEVELS`].
     pub levels: u8,
 }
 
 impl Checkpoint {
-    /// The most levels that a job may ask for, as printed.
+    /// Largest number of levels that a job may ask for.
     pub const MAX_LEVELS: u8 = 10;
     /// The longest time of a record: a day.
     pub const LONGEST: Nanos = Nanos::new(DAY_NS);

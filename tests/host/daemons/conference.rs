@@ -87,8 +87,8 @@ impl Talker {
         found.unwrap()
     }
 
-    /// Whether `count` seconds in a row that are reported from now on fulfil the condition, which gets the first one of the
-    /// row, too.
+    /// Whether `count` seconds in a row that are reported from now on fulfil the condition, which gets the first second
+    /// of the row, too.
     #[track_caller]
     pub(crate) fn in_a_row(&self, count: usize, condition: impl Fn(&Value, &Value) -> bool) -> bool {
         self.seconds.lock().unwrap().clear();

@@ -18,12 +18,13 @@ const REPORTS: usize = 15;
 /// Programs that spin at the server.
 const SPINNING: usize = 6;
 
-/// How often the strain begins again, if what it must not change came without it only: the load of the machine may have
-/// changed meanwhile.
+/// Number of times that the strain begins, if the expected seconds came only without it: the load of the machine may
+/// have changed meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// Seconds in a row that fulfil a condition come without a strain, and then beside it. False: other programs need so much
-/// of the machine that they do not come without it either, so nothing is decided.
+/// Whether `count` seconds in a row fulfil a condition without a strain, and then also under it. False: other programs
+/// need so much of the machine that such seconds do not come without the strain either, so nothing is decided. Panics
+/// if they come only without it.
 #[track_caller]
 fn is_decided(
     talker: &Talker,

@@ -50,8 +50,8 @@ fn main() -> std::io::Result<()> {
     keep(&folder, "host_stream", &[stream()])
 }
 
-/// A message in three parts, out of order and with a repeated one, its acknowledgment, and messages of more senders than an
-/// answerer keeps.
+/// A message in three parts, out of order and with a repeated one, its acknowledgment, and messages of more senders
+/// than an answerer keeps.
 fn answers() -> Vec<u8> {
     let arrival =
         |sender: u8, datagram: &[u8]| [&[sender][..], &(datagram.len() as u16).to_le_bytes(), datagram].concat();

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use qfabric_daemon::answer::{Answerer, MessageId, Part};
 
-/// The input is a sequence of datagrams, each with its sender in one byte and its length in two bytes before it. A part or
-/// an acknowledgment that is read is written again as the same bytes. An answer follows only a part, acknowledges the
-/// message of this part, of which all parts have arrived, and is not longer than the datagram. The senders are bounded.
+/// The input is a sequence of datagrams, each with its sender in one byte and its length in two bytes before it. A part
+/// or an acknowledgment that is read is written again as the same bytes. An answer follows only a part, acknowledges
+/// the message of this part, of which all parts have arrived, and is not longer than the datagram. The senders are
+/// bounded.
 pub fn answer(bytes: &[u8]) {
     let (mut rest, mut now) = (bytes, Instant::now());
     let (mut answerer, mut arrived) = (Answerer::default(), BTreeMap::new());

@@ -26,7 +26,7 @@ class Refused(Error):
     refused_by: str
     resource: Optional[str]
     largest: Optional[float]
-    # Host that initiated contracts, and what they hold of the resource.
+    # Each host whose contracts hold the resource, and the sum of their amounts.
     holders: List[Tuple[str, float]]
 
 class Grant(NamedTuple):

@@ -150,8 +150,8 @@ impl Registration {
 
     /// Tells this host's policies how the application is doing, and those of the hosts that feed the channel of the
     /// group's name: `app.show_need`, `app.position`, or any other number of its own. `attribute` begins with `app.`.
-    /// On one channel the users of a host report 224 values, and share this number equally; the daemon drops further
-    /// ones, and counts and logs them.
+    /// On one channel all users of a host together report at most 224 values, in equal parts when there is no room. The
+    /// daemon drops further ones, and counts and logs them.
     pub fn report(&self, attribute: &str, value: i64) -> Result<(), ClientError> {
         let fits = attribute.starts_with("app.") && attribute.len() <= MAX_NAME && attribute.parse::<Name>().is_ok();
         if !fits || attribute == "app.rate_milli" {

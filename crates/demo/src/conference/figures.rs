@@ -15,7 +15,7 @@ const AS_GOOD: f64 = 0.95;
 const RECOVERY: f64 = 3.0;
 /// Most changes of the level in a minute of a steady strain.
 const CHANGES: usize = 2;
-/// Seconds after which a strain that has begun or ended is steady, and length of the minute.
+/// Length of a minute in seconds. A strain is steady from a minute after its begin or end.
 const MINUTE: f64 = 60.0;
 
 /// A figure, and what the runs say about it.

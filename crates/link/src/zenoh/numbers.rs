@@ -1,10 +1,10 @@
 //! The numbers that Zenoh gives to declared keys.
 //!
-//! Zenoh 1.10 numbers the keys of a session, and those of a connection to another host, with 16 bits, and uses no number
-//! of a session again. It does not check for the end: from then on a new key gets the number of another one, and frames
-//! take the way of that key. Therefore this host counts the declarations of a session. When most numbers are used, the
-//! daemon opens a new session, which begins again. If none is left before that, frames go to keys without a number,
-//! which costs some bytes and time for each, and new subscriptions fail.
+//! Zenoh 1.10 numbers the keys of a session, and those of a connection to another host, with 16 bits. It uses no number
+//! of a session again, and does not notice when all are used: then a new key gets the number of another one, and its
+//! frames take the way of that key. Therefore this host counts the declarations of a session. When most numbers are
+//! used, the daemon opens a new session, whose numbers begin again. If no number is left before that, frames go to keys
+//! without a number, which costs some bytes and time for each frame, and new subscriptions fail.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -50,7 +50,7 @@ fn too_long(spec: &StreamSpec, rate_bps: u64) -> Problem {
     over_link(message, "")
 }
 
-/// `first`: next steps before those that always help.
+/// `first` is put before the next steps that always help.
 fn over_link(message: String, first: &str) -> Problem {
     let always = "request less, end a stream (qfabric net stream rm), or attach with a higher --rate";
     Problem::new("over_link", message, format!("{first}{always}"))

@@ -487,8 +487,8 @@ pub struct JointRefusal {
     /// The largest amount that would have been granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest: Option<f64>,
-    /// The initiators of the contracts that hold the resource, largest amount first, at most 8. Empty: the host is older, or
-    /// only programs of that host hold it.
+    /// The initiators of the contracts that hold the resource, largest amount first, at most 8. Empty: no joint
+    /// contract holds it, or the host is older.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<JointHolder>,
     pub problem: Problem,

@@ -138,8 +138,8 @@ fn the_filters_of_a_user_on_a_channel_share_a_limit_of_instructions_and_roots_do
 }
 
 /// Alice's filter executes more instructions than her limit allows, because of an event of Bob's. It drops Bob's next
-/// events, is called for Carol's, and no event passes it without a call. The limit is so small that the suspension lasts
-/// for minutes.
+/// events, is called for Carol's, and no event passes it without a call. The limit is so small that the suspension
+/// lasts for minutes.
 #[test]
 fn a_suspended_filter_still_protects_and_drops_the_events_of_the_sender_that_caused_it_alone() {
     let protects = "struct input { int number; }; long i; long s; \

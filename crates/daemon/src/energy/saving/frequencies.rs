@@ -33,7 +33,7 @@ impl Frequencies {
         }
     }
 
-    /// So many frequencies of the host above `part`, at most the highest one.
+    /// The part that is `levels` frequencies of the host above `part`; at most the highest one.
     pub(super) fn above(&self, clocks: &[Clock], part: f64, levels: u8) -> f64 {
         (0..levels).fold(part, |part, _| self.lowest(clocks, part + 1e-6))
     }
