@@ -59,8 +59,8 @@ impl GroupWatch {
         is_any_new
     }
 
-    /// Takes all events. Forgets folders and files that are gone, or may have been replaced by others of the same name: they need
-    /// a new watch.
+    /// Takes all events. Forgets folders and files that are gone, or may have been replaced by others of the same name:
+    /// they need a new watch.
     pub fn take_events(&mut self) {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.fd, &mut buffer);
