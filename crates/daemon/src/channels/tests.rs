@@ -386,6 +386,20 @@ fn rules_say_which_users_open_read_and_feed_a_channel() {
     assert!(root.source("news").is_ok() && root.sink("video").is_ok());
 }
 
+/// Installs a filter of the user at «video», and returns it with the binding of its parameter to events of `channel`.
+fn watch_of(user: User<'_>, channel: &str) -> (FilterId, BindingRequest) {
+    user.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
+    let (video, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
+    let request = BindingRequest {
+        lease: user.lease,
+        parameter: "seen".to_owned(),
+        channel: channel.to_owned(),
+        event_type: "frame".to_owned(),
+        field: "number".to_owned(),
+    };
+    (FilterId { channel: video, direction: Direction::Out, name }, request)
+}
+
 /// A binding reads a channel's events, so it needs the right to have a sink there.
 #[test]
 fn a_binding_needs_what_a_sink_needs() {
@@ -393,16 +407,7 @@ fn a_binding_needs_what_a_sink_needs() {
     let (alice, bob) = (host.user(ALICE), host.user(BOB));
     alice.create("secret").unwrap();
     bob.create("video").unwrap();
-    let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
-    let watched = FilterId { channel, direction: Direction::Out, name };
-    bob.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
-    let request = BindingRequest {
-        lease: bob.lease,
-        parameter: "seen".to_owned(),
-        channel: "secret".to_owned(),
-        event_type: "frame".to_owned(),
-        field: "number".to_owned(),
-    };
+    let (watched, request) = watch_of(bob, "secret");
     assert_eq!(code(bob.fabric.bind(bob.peer, watched.clone(), &request).map(drop)), forbidden());
     bob.open("secret").unwrap();
     assert_eq!(code(bob.fabric.bind(bob.peer, watched.clone(), &request).map(drop)), None);

@@ -269,9 +269,12 @@ mod tests {
         Comparison { ratio, low: ratio / 2.0, high: Some(ratio * 2.0), samples: 600, disturbance }
     }
 
+    fn closed(players: usize, load: f64) -> Cell {
+        Cell { players, load, pattern: Pattern::Closed, shifts: false, hogs: true, phases: Phases::Together }
+    }
+
     fn outcome(load: f64, ratio: f64, disturbance: Option<&str>) -> Outcome {
-        let cell =
-            Cell { players: 6, load, pattern: Pattern::Closed, shifts: false, hogs: true, phases: Phases::Together };
+        let cell = closed(6, load);
         let plain = comparison(ratio, disturbance);
         let verdict = plain.judge(ONE_CELL, &cell.name());
         let (skipping, both_skip) = (Some(comparison(ratio / 2.0, disturbance)), Some(comparison(ratio, disturbance)));
@@ -327,14 +330,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_does_not_reach_its_load_says_so_and_is_not_loaded() {
-        let cell = Cell {
-            players: 4,
-            load: 0.8,
-            pattern: Pattern::Closed,
-            shifts: false,
-            hogs: true,
-            phases: Phases::Together,
-        };
+        let cell = closed(4, 0.8);
         let calibrated = |demand| {
             let calibration = Calibration {
                 players: cell.players,
@@ -397,14 +393,7 @@ mod tests {
 
     #[test]
     fn under_ext_the_rounds_with_soft_servers_are_ours() {
-        let cell = Cell {
-            players: 6,
-            load: 0.8,
-            pattern: Pattern::Closed,
-            shifts: false,
-            hogs: true,
-            phases: Phases::Together,
-        };
+        let cell = closed(6, 0.8);
         let mut rounds = rounds(&cell);
         for round in &mut rounds {
             round.policy = round.policy.replace(&policy::headline().label(), &policy::soft().label());
@@ -415,14 +404,7 @@ mod tests {
 
     #[test]
     fn misses_that_costlier_frames_may_explain_decide_nothing() {
-        let cell = Cell {
-            players: 8,
-            load: 1.0,
-            pattern: Pattern::Closed,
-            shifts: false,
-            hogs: true,
-            phases: Phases::Together,
-        };
+        let cell = closed(8, 1.0);
         let missed = |late: usize| {
             let responses: Vec<u64> = (0..600).map(|k| if k < late { 50 } else { 30 }).collect();
             rows::tests::run(&responses, 600, 2.5).players
@@ -441,14 +423,7 @@ mod tests {
 
     #[test]
     fn a_disturbed_round_with_skipping_counts_in_no_verdict() {
-        let cell = Cell {
-            players: 6,
-            load: 0.8,
-            pattern: Pattern::Closed,
-            shifts: false,
-            hogs: true,
-            phases: Phases::Together,
-        };
+        let cell = closed(6, 0.8);
         let mut rounds = rounds(&cell);
         let calm = outcomes(&[cell], &rounds, &[]);
         assert!(calm[0].skipping.as_ref().unwrap().disturbance.is_none());

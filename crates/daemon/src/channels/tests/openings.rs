@@ -41,16 +41,7 @@ fn a_user_who_binds_and_leaves_without_end_is_refused() {
     let alice = host.user(ALICE);
     alice.create("video").unwrap();
     alice.create("levels").unwrap();
-    let (channel, name) = ("video".parse().unwrap(), "watch".parse().unwrap());
-    let watched = FilterId { channel, direction: Direction::Out, name };
-    alice.filter(Direction::Out, "watch", "return get_attribute(seen) >= 0;", None).unwrap();
-    let request = BindingRequest {
-        lease: alice.lease,
-        parameter: "seen".to_owned(),
-        channel: "levels".to_owned(),
-        event_type: "frame".to_owned(),
-        field: "number".to_owned(),
-    };
+    let (watched, request) = watch_of(alice, "levels");
     let cycle = || {
         let bound = host.fabric.bind(alice.peer, watched.clone(), &request)?;
         host.fabric.leave_sink(alice.peer, SinkId(bound.number))
