@@ -143,29 +143,47 @@ impl ClientError {
             ClientError::Value(problem) => Problem::clone(problem),
             ClientError::JointRefused(refusal) => refusal.problem.clone(),
             ClientError::Contract(error) => error.problem(),
-            other => Problem::new(other.code(), other.message(), other.next_step()),
+            other => {
+                let (code, next_step) = other.advice();
+                Problem::new(code, other.message(), next_step)
+            }
         }
     }
 
-    /// The code of an error that is not a refusal; empty for a refusal, which has its own.
-    fn code(&self) -> &'static str {
+    /// The code and the next step of an error without a problem of its own. The next step is empty if the message has
+    /// it already.
+    fn advice(&self) -> (&'static str, &'static str) {
+        const CONNECT: &str = "connect again (`qfabric status` shows whether the daemon runs)";
         match self {
-            ClientError::NoDaemon { .. } => "no_daemon",
-            ClientError::Version { .. } => "other_version",
-            ClientError::Timeout { .. } => "timeout",
-            ClientError::Answer { .. } => "bad_answer",
-            ClientError::Broken { .. } => "broken",
-            ClientError::Ring { .. } => "ring",
-            ClientError::Lease { .. } | ClientError::Channels { .. } | ClientError::Mem { .. } => "connection_lost",
-            ClientError::NotSubmitted { .. } => "not_submitted",
-            ClientError::SinkEnded { .. } => "sink_ended",
-            ClientError::Crowded { .. } => "crowded",
-            ClientError::Memory { .. } => "shared_memory",
-            ClientError::Forked { .. } => "forked",
+            ClientError::NoDaemon { .. } => {
+                ("no_daemon", "start one with `qfabric daemon`, or run the program under `qfabric run`")
+            }
+            ClientError::Version { .. } => {
+                ("other_version", "install the same minor version of both, and start the daemon again")
+            }
+            ClientError::Timeout { .. } => {
+                ("timeout", "check with `qfabric status` whether the daemon is stopped or overloaded")
+            }
+            ClientError::Answer { .. } => ("bad_answer", "check that the program at this socket is a qfabric daemon"),
+            ClientError::Broken { .. } => ("broken", "try again; the daemon may have stopped during the call"),
+            ClientError::Ring { .. } => ("ring", "check that the daemon runs, and has the version of this library"),
+            ClientError::Lease { .. } | ClientError::Channels { .. } => ("connection_lost", CONNECT),
+            ClientError::Mem { .. } => {
+                ("connection_lost", "check that the daemon runs, and is not older than this library")
+            }
+            ClientError::NotSubmitted { .. } => ("not_submitted", ""),
+            ClientError::SinkEnded { .. } => {
+                ("sink_ended", "open the channel again, if it still exists: `qfabric channel ls`")
+            }
+            ClientError::Crowded { .. } => ("crowded", "raise fewer events, or try again later"),
+            ClientError::Memory { .. } => {
+                ("shared_memory", "raise the limits of this process (ulimit -n, ulimit -v), then try again")
+            }
+            ClientError::Forked { .. } => ("forked", "make a new one here"),
             ClientError::Refused(_)
             | ClientError::JointRefused(_)
             | ClientError::Contract(_)
-            | ClientError::Value(_) => "",
+            | ClientError::Value(_) => ("", ""),
         }
     }
 
@@ -189,35 +207,10 @@ impl ClientError {
             }
             ClientError::Memory { what, why } => format!("{what}: {why}"),
             ClientError::Forked { what } => format!("{what} belongs to the parent of this forked process"),
-            ClientError::Refused(problem) => problem.message.clone(),
-            ClientError::Value(problem) => problem.message.clone(),
-            ClientError::JointRefused(refusal) => refusal.problem.message.clone(),
-            ClientError::Contract(error) => error.problem().message,
-        }
-    }
-
-    /// Empty if the message has it already, or if none is known.
-    fn next_step(&self) -> &'static str {
-        match self {
-            ClientError::NoDaemon { .. } => "start one with `qfabric daemon`, or run the program under `qfabric run`",
-            ClientError::Version { .. } => "install the same minor version of both, and start the daemon again",
-            ClientError::Timeout { .. } => "check with `qfabric status` whether the daemon is stopped or overloaded",
-            ClientError::Answer { .. } => "check that the program at this socket is a qfabric daemon",
-            ClientError::Broken { .. } => "try again; the daemon may have stopped during the call",
-            ClientError::Ring { .. } => "check that the daemon runs, and has the version of this library",
-            ClientError::Lease { .. } | ClientError::Channels { .. } => {
-                "connect again (`qfabric status` shows whether the daemon runs)"
-            }
-            ClientError::Mem { .. } => "check that the daemon runs, and is not older than this library",
-            ClientError::SinkEnded { .. } => "open the channel again, if it still exists: `qfabric channel ls`",
-            ClientError::Crowded { .. } => "raise fewer events, or try again later",
-            ClientError::Memory { .. } => "raise the limits of this process (ulimit -n, ulimit -v), then try again",
-            ClientError::Forked { .. } => "make a new one here",
-            ClientError::NotSubmitted { .. }
-            | ClientError::Refused(_)
+            ClientError::Refused(_)
             | ClientError::JointRefused(_)
             | ClientError::Contract(_)
-            | ClientError::Value(_) => "",
+            | ClientError::Value(_) => String::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ use qfabric_client::channel::{
 use qfabric_client::{Client, Instant};
 
 use crate::ecalls::{bytes, give, optional, take_back};
-use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
+use crate::status::{Failure, borrow, put, put_unless_null, qf_bool, qf_status, settle, text};
 
 /// A connection for channels. Everything opened with it ends when it ends.
 pub struct qf_channels(Channels);
@@ -423,7 +423,8 @@ pub unsafe extern "C" fn qf_channels_poll(
         // No function returns the other notices, which would keep the descriptor readable forever.
         connection.forget_notices()?;
         let count = polled?;
-        if handled.is_null() { Ok(()) } else { put("the pointer to the count", handled, count) }
+        put_unless_null(handled, count);
+        Ok(())
     };
     settle(poll())
 }

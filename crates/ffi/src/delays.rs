@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use qfabric_client::{BitRate, Bytes, ClientError, DelayRecorder, Nanos};
 
 use crate::ecalls::{give, take_back};
-use crate::status::{Exclusive, Failure, borrow, put, qf_bool, qf_status, settle, text};
+use crate::status::{Exclusive, Failure, borrow, put_unless_null, qf_bool, qf_status, settle, text};
 
 /// Renews a stored profile of delays by the messages of one stream. Any thread may use it, one at a time.
 pub struct qf_delays(Exclusive<DelayRecorder>);
@@ -45,16 +45,17 @@ unsafe fn change<A>(
     unsafe { borrow(delays) }.and_then(|delays| delays.0.with(|recorder| Ok(act(recorder)?)))
 }
 
-/// The status of a message that was recorded.
+/// Records a message by `act`, and answers whether the profile was written.
 ///
 /// # Safety
-/// `to` is null or points to writable memory.
-unsafe fn told(written: Result<bool, Failure>, to: *mut qf_bool) -> qf_status {
-    settle(written.and_then(|written| match to.is_null() {
-        true => Ok(()),
-        // SAFETY: the caller guarantees it.
-        false => unsafe { put("the answer", to, written.into()) },
-    }))
+/// `delays` is null or a live handle, `written` is null or points to writable memory.
+unsafe fn record(
+    delays: *const qf_delays,
+    written: *mut qf_bool,
+    act: impl FnOnce(&mut DelayRecorder) -> Result<bool, ClientError>,
+) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    settle(unsafe { change(delays, act).map(|answer| put_unless_null(written, answer.into())) })
 }
 
 /// States that a message was acknowledged as a whole, `round_trip_ns` after its first byte was sent.
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn qf_delays_acknowledged(
 ) -> qf_status {
     let act = |recorder: &mut DelayRecorder| recorder.acknowledged(Bytes::new(bytes), Nanos::new(round_trip_ns));
     // SAFETY: the caller guarantees it.
-    unsafe { told(change(delays, act), written) }
+    unsafe { record(delays, written, act) }
 }
 
 /// States that a message was not acknowledged in time. `written` is as in qf_delays_acknowledged.
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn qf_delays_acknowledged(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_delays_lost(delays: *const qf_delays, bytes: u64, written: *mut qf_bool) -> qf_status {
     // SAFETY: the caller guarantees it.
-    unsafe { told(change(delays, |recorder| recorder.lost(Bytes::new(bytes))), written) }
+    unsafe { record(delays, written, |recorder| recorder.lost(Bytes::new(bytes))) }
 }
 
 /// States the shortest recent round trip of the program's own small packets: the part of the delay that the

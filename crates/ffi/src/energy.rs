@@ -3,7 +3,7 @@
 use qfabric_client::Session;
 
 use crate::session::{qf_session, run};
-use crate::status::{Failure, QF_STATE, put, qf_status};
+use crate::status::{Failure, QF_STATE, put_unless_null, qf_status};
 
 /// What saves energy for a task.
 #[repr(C)]
@@ -36,11 +36,9 @@ pub unsafe extern "C" fn qf_save_energy(task: *mut qf_session, saving: *mut qf_e
             limited: now.limited.into(),
             missing: u32::try_from(now.missing.len()).unwrap_or(u32::MAX),
         };
-        if saving.is_null() {
-            return Ok(());
-        }
         // SAFETY: the caller guarantees it.
-        unsafe { put("the saving", saving, answer) }
+        unsafe { put_unless_null(saving, answer) };
+        Ok(())
     };
     // SAFETY: the caller guarantees it.
     unsafe { run(task, save) }

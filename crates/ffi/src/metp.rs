@@ -11,7 +11,7 @@ use qfabric_types::{BitRate, Bytes, Nanos};
 
 use crate::ecalls::{optional, take_back};
 use crate::joint::identity;
-use crate::status::{Failure, borrow, put, qf_bool, qf_status, settle, text};
+use crate::status::{Failure, borrow, put, put_unless_null, qf_bool, qf_status, settle, text};
 
 /// A connection, and the client that opened it. Any thread may use it, several at the same time.
 pub struct qf_metp(pub(crate) Role);
@@ -312,7 +312,8 @@ unsafe fn reserve(
     let (rate, period) = (BitRate::new(rate), Nanos::new(period));
     let rate = connection.reserve(&Client::connect()?, interface, rate, period, contract)?;
     // SAFETY: the caller guarantees that it is null or writable.
-    if reserved_bps.is_null() { Ok(()) } else { unsafe { put("reserved_bps", reserved_bps, rate.get()) } }
+    unsafe { put_unless_null(reserved_bps, rate.get()) };
+    Ok(())
 }
 
 /// Keeps the stored profile of delays in `file`, which `qfabric net profile` made, fresh by the messages of this side, from

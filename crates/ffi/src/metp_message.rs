@@ -7,7 +7,7 @@ use qfabric_carrier::{Error, FrameKind, Message};
 
 use crate::ecalls::{bytes, give, take_back};
 use crate::metp::qf_metp;
-use crate::status::{Failure, borrow, put, qf_status, settle};
+use crate::status::{Failure, borrow, put, put_unless_null, qf_status, settle};
 
 /// A message that arrived.
 pub struct qf_metp_message(Message);
@@ -56,8 +56,8 @@ pub unsafe extern "C" fn qf_metp_send(
             Error::TimeOut { .. } => Failure::problem(qf_status::QF_REFUSED, &error.problem()),
             error => error.into(),
         };
-        let sent = sent.map_err(full)?;
-        if number.is_null() { Ok(()) } else { put("number", number, sent) }
+        put_unless_null(number, sent.map_err(full)?);
+        Ok(())
     };
     settle(send())
 }
@@ -93,10 +93,8 @@ pub unsafe extern "C" fn qf_metp_receive(
 pub unsafe extern "C" fn qf_metp_message_data(message: *const qf_metp_message, size: *mut usize) -> *const c_void {
     // SAFETY: the caller guarantees it.
     let data = unsafe { borrow(message) }.ok().map(|message| message.0.data.as_slice());
-    if !size.is_null() {
-        // SAFETY: not null, writable as the caller guarantees.
-        unsafe { size.write(data.map_or(0, <[u8]>::len)) };
-    }
+    // SAFETY: null or writable, as the caller guarantees.
+    unsafe { put_unless_null(size, data.map_or(0, <[u8]>::len)) };
     data.map_or(std::ptr::null(), |data| data.as_ptr().cast())
 }
 

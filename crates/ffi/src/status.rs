@@ -183,6 +183,17 @@ pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
+/// Writes `value` to the caller's memory, unless the caller does not want it.
+///
+/// # Safety
+/// `to` is null or points to writable memory for a `T`.
+pub(crate) unsafe fn put_unless_null<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null, writable as the caller guarantees.
+        unsafe { to.write(value) };
+    }
+}
+
 /// Borrows a handle from C. The borrow is shared, because calls on one handle can overlap: from other threads, and
 /// from callbacks of a running call. State that a call changes is in an [`Exclusive`] or a lock.
 ///
