@@ -334,7 +334,7 @@ mod tests {
         ("--hard --reclaiming soft", "cannot be used with"),
         ("--reclaiming cash", "use hard, soft, grub or iris"),
         ("--period 40ms --service 10ms --window 5/5", "5/5 lets every period be missed"),
-        ("--period 40ms --service 10ms --window 6/5", "x must be below y"),
+        ("--period 40ms --service 10ms --window 6/5", "use x below y"),
         ("--period 40ms --service 10ms --window 1/0", "1/0 counts over no period"),
         ("--period 40ms --service 10ms --window 1/256", "1/256 is longer than 255"),
         ("--period 40ms --service 10ms --window few", "\"few\" is not x/y"),

@@ -101,7 +101,7 @@ fn check_mechanism(args: &Args) -> Result<(), Failure> {
     let word = args.only.iter().find(|word| word.eq_ignore_ascii_case("conference") || *word == qualman::WORD);
     match word.filter(|_| args.mechanism == MechanismName::Ext) {
         Some(word) => {
-            Err(Failure::usage(format!("--only {word} cannot play under --mechanism ext; leave --mechanism out")))
+            Err(Failure::usage(format!("--only {word} cannot play under --mechanism ext\ntry: leave --mechanism out")))
         }
         None => Ok(()),
     }

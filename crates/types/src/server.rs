@@ -48,7 +48,7 @@ impl InvalidWindow {
                 (format!("window {x}/0 counts over no period"), format!("use x/y with y from 1 to {most}, such as 1/5"))
             }
             Self::Everything { x, y } => {
-                (format!("window {x}/{y} lets every period be missed"), "x must be below y, such as 1/5".to_owned())
+                (format!("window {x}/{y} lets every period be missed"), "use x below y, such as 1/5".to_owned())
             }
             Self::TooLong { x, y } => {
                 (format!("window {x}/{y} is longer than {most} periods"), "shorten both, such as 1/5".to_owned())
@@ -298,7 +298,7 @@ mod tests {
     fn impossible_windows_are_refused_with_their_numbers() {
         for (text, named) in [
             ("5/5", "5/5 lets every period"),
-            ("6/5", "x must be below y"),
+            ("6/5", "use x below y"),
             ("0/0", "0/0 counts over no period"),
             ("1/0", "y from 1 to 255"),
             ("1/256", "1/256 is longer than 255"),
@@ -310,7 +310,7 @@ mod tests {
             let refusal = text.parse::<Window>().unwrap_err().to_string();
             assert!(refusal.contains(named), "{text}: {refusal} does not name {named}");
         }
-        assert!(serde_json::from_str::<Window>("[5,5]").unwrap_err().to_string().contains("x must be below y"));
+        assert!(serde_json::from_str::<Window>("[5,5]").unwrap_err().to_string().contains("use x below y"));
     }
 
     #[test]

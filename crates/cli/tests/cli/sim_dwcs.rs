@@ -195,12 +195,12 @@ fn task_with(field: &str, value: Value) -> String {
 fn an_invalid_task_is_refused_with_its_name_its_numbers_and_the_remedy() {
     for (tasks, message) in [
         (task_with("window", json!([2, 2])), "film: window 2/2"),
-        (task_with("window", json!([3, 2])), "x must be below y"),
+        (task_with("window", json!([3, 2])), "use x below y"),
         (task_with("window", json!([0, 0])), "film: window 0/0"),
         (task_with("window", json!([1, 1000])), "longer than 255"),
         (task_with("service", json!(5)), "film: service 5 does not fit into period 4"),
-        (task_with("service", json!(0)), "the least service is 1"),
-        (task_with("period", json!(0)), "the period is 0; the least period is 1"),
+        (task_with("service", json!(0)), "the service is 0; use at least 1"),
+        (task_with("period", json!(0)), "the period is 0; use at least 1"),
         (task_with("period", json!(u64::MAX)), "coarser unit"),
         (task_with("arrival", json!(u64::MAX)), "coarser unit"),
         (task_with("arrival", json!(-1)), "times are whole ticks"),

@@ -100,20 +100,27 @@ impl Fabric {
         // Another thread may have done it meanwhile.
         if link.is_worn() {
             tracing::info!("the network is joined again, because its session has used up most numbers of its channels");
-            // A failure is logged. The next reload joins; a host without an access list has none, only a restart.
-            let _ = self.rejoin(link, &config, &config);
+            // The ports of the session before may still be busy at the first attempt.
+            if let Err(error) = self.reopen(link, &config).or_else(|_| self.reopen(link, &config)) {
+                tracing::error!(%error, "the network could not be joined again; this host is alone until the next \
+                                         reload of its access list, or the next start of the daemon");
+            }
         }
     }
 
     /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible.
     fn rejoin(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
-        let priority = self.config().priority;
-        let open = |config| link.reopen(config, move || socket::enter(priority));
-        let opened = open(new).map_err(|error| {
-            let is_open = open(old).is_ok();
+        self.reopen(link, new).map_err(|error| {
+            let is_open = self.reopen(link, old).is_ok();
             tracing::error!(%error, is_open, "the network could not be joined with the new access list or certificate");
             problems::not_joined(&error, is_open)
-        });
+        })
+    }
+
+    /// Leaves the network and joins it with a configuration.
+    fn reopen(&self, link: &Link<ManagedNode>, config: &link::Config) -> Result<(), link::Error> {
+        let priority = self.config().priority;
+        let opened = link.reopen(config, move || socket::enter(priority));
         network::hurry(link, priority);
         opened
     }

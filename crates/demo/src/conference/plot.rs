@@ -60,8 +60,8 @@ impl Plot<'_> {
         let top = shown.iter().chain(&series.generated).map(|(_, rate)| *rate).fold(f64::from(RATE), f64::max);
         let Scene { name, adaptation, .. } = self.scene;
         let title = format!(
-            "Scenario {name} ({adaptation}): frames/s generated at the server (grey), shown at the client (blue), of the paper \
-             (frame)"
+            "Scenario {name} ({adaptation}): frames/s generated at the server (grey), shown at the client (blue), in \
+             the paper (boxes)"
         );
         let mut chart = self.chart(panel, &title, "frames/s", top * 1.1)?;
         chart.draw_series(LineSeries::new(series.generated.iter().copied(), OTHER.stroke_width(1)))?;
@@ -69,14 +69,14 @@ impl Plot<'_> {
         self.published(&mut chart, top * 1.1)
     }
 
-    /// Frames the rates of the paper's text, in the times of this run.
+    /// Draws a box for the rates of each time that the paper's text gives, in the times of this run.
     fn published<DB: DrawingBackend>(&self, chart: &mut Chart<'_, DB>, top: f64) -> Result<(), Failure<DB>> {
         let (published, factor) = (self.scene.published(), self.timeline.factor());
-        let frame = |one: &Published| {
+        let outline = |one: &Published| {
             let [begin, end] = [one.begin, one.end].map(|at| at / factor);
             Rectangle::new([(begin, one.least.min(top)), (end, one.most.min(top))], INK.stroke_width(1))
         };
-        chart.draw_series(published.iter().map(frame))?;
+        chart.draw_series(published.iter().map(outline))?;
         let font = |size: u32| ("sans-serif", size).into_font().color(&INK);
         let name = |one: &Published| {
             Text::new(format!(" the paper: {one}"), (one.begin / factor, one.most.min(top)), font(11))

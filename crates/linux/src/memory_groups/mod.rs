@@ -59,7 +59,7 @@ impl GroupError {
         let (message, next_step) = match self {
             GroupError::File { path, source } => (
                 format!("the kernel refused the control group: {}: {source}", path.display()),
-                "run it as root, with a root of control groups of its own",
+                "run the service as root, and give it a root of control groups of its own",
             ),
             GroupError::Record { path, source } => {
                 let path = path.display();

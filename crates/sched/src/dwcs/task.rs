@@ -48,8 +48,8 @@ impl BadTask {
     /// The refusal with its next step.
     pub fn problem(&self) -> Problem {
         let (message, next_step) = match *self {
-            BadTask::NoPeriod => ("the period is 0".to_owned(), "the least period is 1".to_owned()),
-            BadTask::NoService => ("the service is 0".to_owned(), "the least service is 1".to_owned()),
+            BadTask::NoPeriod => ("the period is 0".to_owned(), "use at least 1".to_owned()),
+            BadTask::NoService => ("the service is 0".to_owned(), "use at least 1".to_owned()),
             BadTask::ServiceAbovePeriod { service, period } => (
                 format!("service {service} does not fit into period {period}"),
                 format!("ask for at most {period}, or lengthen the period"),
