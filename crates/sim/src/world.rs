@@ -6,7 +6,8 @@
 //! after its last one. The ends of its jobs go into its ring. The daemon wakes when the host requests it, or when
 //! a job ends after the time at which the host promised to read the ring; it then reads all rings. Settings are
 //! refused as Linux refuses them. With a [`ControlThread`], the daemon decides only when this thread has had its CPU
-//! time. If the daemon dies, the reservations stay until its successor undoes them.
+//! time, and it decides again only when the thread has had the CPU time of the settings as well. If the daemon dies,
+//! the reservations stay until its successor undoes them.
 
 use qfabric_control::{Predictor, Slowdown, predictor};
 use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
@@ -73,6 +74,8 @@ pub struct ControlThread {
     pub reservation: Reservation,
     /// CPU time of one wake-up. What it decides takes effect at the end of this time.
     pub cost: Nanos,
+    /// CPU time of each setting that it then tries, also of one that is refused or comes while the thread is awake.
+    pub setting: Nanos,
 }
 
 /// The conditions of a run.
@@ -103,6 +106,10 @@ pub struct Outcomes {
     pub most_reserved: Share,
     /// Number of applied settings.
     pub settings: u64,
+    /// Number of applied settings of threads that were awake.
+    pub settings_awake: u64,
+    /// Number of settings that the daemon tried: applied, refused, or given up because the thread was awake.
+    pub tried: u64,
     /// Number of settings refused for lack of capacity.
     pub refused: u64,
     /// Bandwidth that is still reserved at the end.
@@ -143,13 +150,23 @@ struct Running {
     meter: QualityMeter,
 }
 
+/// The control thread in a run.
+#[derive(Clone, Copy, Debug)]
+struct Control {
+    task: TaskId,
+    thread: ControlThread,
+    /// Its present CPU time is that of the settings of its last turn.
+    pays: bool,
+    /// It was woken meanwhile.
+    again: bool,
+}
+
 /// A run in progress.
 pub struct World {
     machine: Machine,
     host: Option<Host>,
     running: Vec<Running>,
-    /// The control thread's task, and the CPU time of one wake-up.
-    control: Option<(TaskId, Nanos)>,
+    control: Option<Control>,
     death: Option<(Instant, Instant)>,
     faults: Option<(ChaCha8Rng, u32)>,
     until: Instant,
@@ -187,11 +204,11 @@ impl World {
         world
     }
 
-    fn start_control(&mut self, control: ControlThread) -> (TaskId, Nanos) {
+    fn start_control(&mut self, thread: ControlThread) -> Control {
         let task = self.machine.spawn();
-        let admitted = self.machine.reserve(task, Some((control.reservation, Reclaiming::Grub)));
+        let admitted = self.machine.reserve(task, Some((thread.reservation, Reclaiming::Grub)));
         assert!(admitted.is_ok(), "the control thread needs room beside the players: {admitted:?}");
-        (task, control.cost)
+        Control { task, thread, pays: false, again: false }
     }
 
     /// Runs the scenario to its end.
@@ -319,8 +336,8 @@ impl World {
     }
 
     fn ended(&mut self, finished: Finished) {
-        if self.control.is_some_and(|(task, _)| task == finished.task) {
-            return self.decide();
+        if let Some(control) = self.control.filter(|control| control.task == finished.task) {
+            return self.control_ran(control);
         }
         let share = self.machine.server(finished.task).map_or(0.0, |server| server.share().as_f64());
         let index = finished.task.0;
@@ -343,22 +360,46 @@ impl World {
         }
     }
 
-    /// Whether the control thread has woken and has not decided yet.
+    /// Whether the control thread has woken and has not decided yet, or has not done all its settings.
     fn is_waking(&self) -> bool {
-        self.control.is_some_and(|(task, _)| self.machine.backlog(task) > 0)
+        self.control.is_some_and(|control| self.machine.backlog(control.task) > 0)
     }
 
     fn wake(&mut self) {
-        match self.control {
-            Some((task, cost)) if !self.is_waking() => self.machine.release(task, cost),
-            Some(_) => (),
-            None => self.decide(),
+        let Some(control) = self.control else { return self.decide() };
+        if !self.is_waking() {
+            self.machine.release(control.task, control.thread.cost);
+        } else if control.pays {
+            // Its last turn has read the rings already.
+            self.control = Some(Control { again: true, ..control });
+        }
+    }
+
+    /// The control thread has had the CPU time that it waited for.
+    fn control_ran(&mut self, control: Control) {
+        if !control.pays {
+            return self.decide();
+        }
+        self.control = Some(Control { pays: false, again: false, ..control });
+        if control.again {
+            self.machine.release(control.task, control.thread.cost);
+        }
+    }
+
+    /// The control thread needs CPU time for this number of settings before its next turn.
+    fn pay_for(&mut self, settings: u64) {
+        let Some(control) = self.control else { return };
+        let time = control.thread.setting.saturating_mul(settings);
+        if time > Nanos::ZERO {
+            self.machine.release(control.task, time);
+            self.control = Some(Control { pays: true, ..control });
         }
     }
 
     /// The daemon reads every ring and carries out the host's outputs.
     fn decide(&mut self) {
         self.outcomes.wakeups += 1;
+        let before = self.outcomes.tried;
         self.handle_input(Input::Tick);
         for index in 0..self.running.len() {
             let Some(app) = self.running[index].app else { continue };
@@ -366,6 +407,7 @@ impl World {
                 self.handle_input(Input::Job { app, event: JobEvent::End(record) });
             }
         }
+        self.pay_for(self.outcomes.tried - before);
     }
 
     fn handle_input(&mut self, input: Input) {
@@ -375,7 +417,7 @@ impl World {
         while let Some(output) = host.poll() {
             match output {
                 Output::Set(setting) => {
-                    let outcome = self.apply(setting);
+                    let outcome = self.set(setting);
                     host.handle(Input::Applied { thread: setting.thread, outcome }, now);
                 }
                 Output::GiveBack(setting) => {
@@ -391,6 +433,7 @@ impl World {
     }
 
     fn give_back(&mut self, setting: Setting) -> Outcome {
+        self.outcomes.tried += 1;
         let server = self.machine.server(TaskId(setting.thread.0 as usize));
         match server.is_some_and(Server::is_at_rest) {
             true => self.apply(setting),
@@ -398,9 +441,15 @@ impl World {
         }
     }
 
+    fn set(&mut self, setting: Setting) -> Outcome {
+        self.outcomes.tried += 1;
+        self.apply(setting)
+    }
+
     fn apply(&mut self, setting: Setting) -> Outcome {
         self.measure();
         let task = TaskId(setting.thread.0 as usize);
+        let is_awake = self.machine.backlog(task) > 0;
         if self.is_refused_at_random(task, setting) {
             self.outcomes.refused += 1;
             return Outcome::Busy;
@@ -408,6 +457,7 @@ impl World {
         match self.machine.reserve(task, setting.reservation.map(|reservation| (reservation, setting.reclaiming))) {
             Ok(()) => {
                 self.outcomes.settings += 1;
+                self.outcomes.settings_awake += u64::from(is_awake);
                 Outcome::Done
             }
             Err(_) => {

@@ -3,10 +3,10 @@
 
 use std::sync::OnceLock;
 
-use qfabric_sim::grid::{Cell, Extent, Outcome, Pattern, Phases, Policy, RIVAL, Report, Row};
+use qfabric_sim::grid::{Cell, Extent, Outcome, PERIOD, Pattern, Phases, Policy, RIVAL, Report, Row};
 use qfabric_sim::world::Skip;
 
-const EXTENT: Extent = Extent { seeds: 2, first_seed: 100, jobs: 200 };
+const EXTENT: Extent = Extent { seeds: 2, first_seed: 100, jobs: 200, period: PERIOD };
 const OURS: Row = Row { policy: Policy::GiveBack, skip: Skip::None };
 const FEEDBACK: Row = Row { policy: Policy::Feedback, skip: Skip::None };
 const OURS_SKIPPING: Row = Row { policy: Policy::GiveBack, skip: Skip::Predicted };
@@ -68,7 +68,7 @@ fn skipping_jobs_predicted_late_halves_the_misses_of_every_cell() {
 
 #[test]
 fn a_seed_repeats_its_numbers() {
-    let extent = Extent { seeds: 1, first_seed: 7, jobs: 50 };
+    let extent = Extent { seeds: 1, first_seed: 7, jobs: 50, period: PERIOD };
     let run = || qfabric_sim::grid::run(cell(0.9, Pattern::None, 15), OURS, extent);
     assert_eq!(run(), run());
 }

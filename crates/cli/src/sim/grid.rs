@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Cells::Quick => grid::few(),
         Cells::Full => grid::all(),
     };
-    let extent = Extent { seeds: args.runs, first_seed: args.seed, jobs: args.jobs as usize };
+    let extent = Extent { seeds: args.runs, first_seed: args.seed, jobs: args.jobs as usize, ..Extent::default() };
     let report = Report::of(&cells, &Row::all().collect::<Vec<_>>(), extent);
     if let Some(path) = &args.svg {
         let failed = |error| Failure::fault(format!("cannot write {}: {error}", path.display()));

@@ -5,7 +5,7 @@ use qfabric_types::{Instant, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Cell, PERIOD, Pattern, Phases, ROOM};
+use super::{Cell, Pattern, Phases, ROOM};
 use crate::control_loop::{Job, parse};
 use crate::video::StreamJob;
 
@@ -21,12 +21,14 @@ const HINT_NOISE: f64 = 0.06;
 pub(super) struct Costs {
     cell: Cell,
     seed: u64,
+    period: Nanos,
     trace: Vec<Job>,
 }
 
 impl Costs {
-    pub(super) fn new(cell: Cell, seed: u64) -> Self {
-        Costs { cell, seed, trace: trace(cell.pattern, seed) }
+    /// Costs of jobs every `period`.
+    pub(super) fn new(cell: Cell, seed: u64, period: Nanos) -> Self {
+        Costs { cell, seed, period, trace: trace(cell.pattern, seed) }
     }
 
     fn random(&self, player: usize, purpose: u64) -> ChaCha8Rng {
@@ -40,7 +42,7 @@ impl Costs {
         let first = Instant::new(1_000_000);
         match self.cell.phases {
             Phases::Together => first,
-            Phases::Random => first + Nanos::new(self.random(player, 0).random_range(0..PERIOD.get())),
+            Phases::Random => first + Nanos::new(self.random(player, 0).random_range(0..self.period.get())),
         }
     }
 
@@ -65,7 +67,7 @@ impl Costs {
         let is_cheap = |player: usize| self.cell.equal || player % 2 == usize::from(second_half);
         let weight = |player: usize| if is_cheap(player) { 1.0 } else { 2.0 };
         let sum: f64 = (0..self.cell.players).map(weight).sum();
-        self.cell.load * ROOM.as_f64() * PERIOD.as_f64() * weight(player) / sum
+        self.cell.load * ROOM.as_f64() * self.period.as_f64() * weight(player) / sum
     }
 }
 
@@ -92,6 +94,7 @@ fn independent(seed: u64) -> Vec<Job> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PERIOD;
     use super::*;
 
     #[test]
@@ -99,7 +102,7 @@ mod tests {
         for pattern in [Pattern::Closed, Pattern::Mpeg2, Pattern::Mixed, Pattern::None] {
             let phases = Phases::Random;
             let cell = Cell { players: 6, load: 0.8, pattern, phases, steal: 0, hogs: 6, equal: false };
-            let costs = Costs::new(cell, 3);
+            let costs = Costs::new(cell, 3, PERIOD);
             let mean = |jobs: &[StreamJob]| {
                 jobs.iter().map(|job| job.cost.as_f64()).sum::<f64>() / jobs.len() as f64 / PERIOD.as_f64()
             };
@@ -115,8 +118,10 @@ mod tests {
     fn equal_players_cost_the_same_from_begin_to_end() {
         let phases = Phases::Together;
         let cell = Cell { players: 8, load: 1.0, pattern: Pattern::Closed, phases, steal: 0, hogs: 12, equal: true };
-        let costs = Costs::new(cell, 3);
-        let part = 1.8 / 8.0 * PERIOD.as_f64();
-        assert!((0..8).all(|i| [false, true].iter().all(|&half| (costs.part(i, half) / part - 1.0).abs() < 1e-9)));
+        for period in [PERIOD, Nanos::from_millis(72)] {
+            let costs = Costs::new(cell, 3, period);
+            let part = 1.8 / 8.0 * period.as_f64();
+            assert!((0..8).all(|i| [false, true].iter().all(|&half| (costs.part(i, half) / part - 1.0).abs() < 1e-9)));
+        }
     }
 }

@@ -197,6 +197,8 @@ mod tests {
                 misses_low: misses,
                 misses_high: misses,
                 reserved: 1.0,
+                settings: 0.0,
+                settings_awake: 0.0,
                 jobs: 1_000,
                 by_seed: vec![misses],
             }

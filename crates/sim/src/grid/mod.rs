@@ -27,16 +27,18 @@ use crate::world::{ControlThread, Player, Policy as Scheduled, Scenario, Skip, W
 
 /// C: bandwidth of the two CPUs that may be reserved.
 pub const ROOM: Share = Share::from_ppm(1_800_000);
-/// T.
+/// T, unless the extent has another one.
 pub const PERIOD: Nanos = Nanos::from_millis(40);
 /// The server for fair tasks that Linux keeps on each CPU since 6.12: 50 ms in 1 s.
 const FAIR_SERVER: Share = Share::from_ppm(50_000);
 const CPUS: usize = 2;
 /// The tick at which a kernel with 250 Hz and without HRTICK_DL enforces budgets.
 const TICK: Nanos = Nanos::from_millis(4);
-/// CPU time of one wake-up of the control thread. The live thread needs 150 µs per job, and the model wakes 2.6 times
-/// per job (docs/design/0021).
-const WAKE_UP: Nanos = Nanos::from_micros(60);
+/// CPU time of one wake-up of the control thread, without its settings. The live thread needs 150 µs per job if most
+/// jobs give back, and the model then wakes 2.6 times and sets twice per job (docs/design/0021).
+const WAKE_UP: Nanos = Nanos::from_micros(30);
+/// CPU time of one setting: two files of `/proc` and two calls.
+const SETTING: Nanos = Nanos::from_micros(40);
 /// Weight of nice −20 divided by the weight of nice 0 (the kernel's `sched_prio_to_weight`).
 const NICE: f64 = 88_761.0;
 
@@ -172,11 +174,13 @@ pub struct Extent {
     pub first_seed: u64,
     /// Jobs of each player.
     pub jobs: usize,
+    /// T. The live grid makes it longer, until the dearest frame fits.
+    pub period: Nanos,
 }
 
 impl Default for Extent {
     fn default() -> Self {
-        Extent { seeds: 6, first_seed: 0, jobs: 360 }
+        Extent { seeds: 6, first_seed: 0, jobs: 360, period: PERIOD }
     }
 }
 
@@ -196,6 +200,10 @@ pub struct Outcome {
     pub misses_high: f64,
     /// Mean over time of the reserved bandwidth, in CPUs.
     pub reserved: f64,
+    /// Applied settings per job.
+    pub settings: f64,
+    /// Applied settings of threads that were awake, per job.
+    pub settings_awake: f64,
     /// Jobs of all seeds.
     pub jobs: usize,
     /// `misses` of each seed. All rows of a cell have the same costs, so they are compared seed by seed.
@@ -205,13 +213,16 @@ pub struct Outcome {
 
 /// Runs one row in one cell.
 pub fn run(cell: Cell, row: Row, extent: Extent) -> Outcome {
-    let (mut misses, mut reserved) = (Vec::new(), 0.0);
+    let (mut misses, mut reserved, mut settings, mut settings_awake) = (Vec::new(), 0.0, 0.0, 0.0);
+    let all_jobs = extent.jobs * cell.players * extent.seeds as usize;
     for seed in extent.first_seed..extent.first_seed + extent.seeds {
-        let (scenario, jobs) = scenario(cell, row, extent.jobs, seed);
+        let (scenario, jobs) = scenario(cell, row, extent, seed);
         let outcomes = World::new(scenario).run();
         let on_time: u64 = outcomes.rows.iter().map(|row| row.jobs - row.misses).sum();
         misses.push(1.0 - on_time as f64 / jobs as f64);
         reserved += outcomes.reserved / extent.seeds as f64;
+        settings += outcomes.settings as f64 / all_jobs as f64;
+        settings_awake += outcomes.settings_awake as f64 / all_jobs as f64;
     }
     let (mean, half) = interval(&misses);
     Outcome {
@@ -223,7 +234,9 @@ pub fn run(cell: Cell, row: Row, extent: Extent) -> Outcome {
         misses_low: (mean - half).max(0.0),
         misses_high: (mean + half).min(1.0),
         reserved,
-        jobs: extent.jobs * cell.players * extent.seeds as usize,
+        settings,
+        settings_awake,
+        jobs: all_jobs,
         by_seed: misses,
     }
 }
@@ -249,15 +262,16 @@ fn students_t(degrees: usize) -> f64 {
 }
 
 /// The whole scenario, and the number of jobs whose deadline lies in it.
-fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
-    let costs = costs::Costs::new(cell, seed);
+fn scenario(cell: Cell, row: Row, extent: Extent, seed: u64) -> (Scenario, usize) {
+    let Extent { jobs, period, .. } = extent;
+    let costs = costs::Costs::new(cell, seed, period);
     let players: Vec<Player> = (0..cell.players)
         .map(|i| Player {
-            period: PERIOD,
-            server_period: Nanos::new(PERIOD.get() / 4),
+            period,
+            server_period: Nanos::new(period.get() / 4),
             start: costs.start(i),
             jobs: costs.jobs(i, jobs),
-            policy: scheduled(row.policy, cell.players),
+            policy: scheduled(row.policy, cell.players, period),
             skip: row.skip,
             oracle: row.policy == Policy::Oracle,
         })
@@ -275,7 +289,7 @@ fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
         steal,
         ..Default::default()
     };
-    let until = last + PERIOD.saturating_mul(jobs as u64) + Nanos::new(1);
+    let until = last + period.saturating_mul(jobs as u64) + Nanos::new(1);
     let own = control.map_or(Share::ZERO, |control| control.reservation.share());
     let limits = Limits::of_capacity(ROOM.saturating_sub(own));
     (Scenario { machine, control, limits, players, until, faults: None, death: None }, jobs * cell.players)
@@ -284,32 +298,32 @@ fn scenario(cell: Cell, row: Row, jobs: usize, seed: u64) -> (Scenario, usize) {
 /// The daemon's control thread with its default reservation, which is part of the room as in the live demo.
 fn control_thread(policy: Policy) -> Option<ControlThread> {
     let reservation = Reservation::new(CONTROL_BUDGET, CONTROL_PERIOD).expect("a budget below its period");
-    let control = ControlThread { reservation, cost: WAKE_UP };
+    let control = ControlThread { reservation, cost: WAKE_UP, setting: SETTING };
     matches!(policy, Policy::Feedback | Policy::GiveBack | Policy::Oracle).then_some(control)
 }
 
-fn scheduled(policy: Policy, players: usize) -> Scheduled {
+fn scheduled(policy: Policy, players: usize, job_period: Nanos) -> Scheduled {
     let fixed = |period: Nanos, mode| {
         let share = Share::from_ppm((ROOM.ppm() / players as u32).min(950_000));
         let reservation = Reservation::new(share.budget_in(period), period);
-        Scheduled::Static(reservation.expect("this share of a CPU in 10 or 40 ms is a valid reservation"), mode)
+        Scheduled::Static(reservation.expect("this share of a CPU in T or T/4 is a valid reservation"), mode)
     };
-    let quarter = Nanos::new(PERIOD.get() / 4);
+    let quarter = Nanos::new(job_period.get() / 4);
     match policy {
         Policy::Plain => Scheduled::BestEffort,
         Policy::Nice => Scheduled::Weighted(NICE / 1_024.0 * WEIGHT),
         Policy::Fifo => Scheduled::FixedPriority,
         Policy::StaticHard => fixed(quarter, Reclaiming::Hard),
         Policy::StaticGrub => fixed(quarter, Reclaiming::Grub),
-        Policy::Soft => fixed(PERIOD, Reclaiming::Soft),
-        Policy::Feedback => Scheduled::Fabric(Box::new(contract(false))),
-        Policy::GiveBack | Policy::Oracle => Scheduled::Fabric(Box::new(contract(true))),
+        Policy::Soft => fixed(job_period, Reclaiming::Soft),
+        Policy::Feedback => Scheduled::Fabric(Box::new(contract(false, job_period))),
+        Policy::GiveBack | Policy::Oracle => Scheduled::Fabric(Box::new(contract(true, job_period))),
     }
 }
 
-fn contract(give_back: bool) -> Contract {
+fn contract(give_back: bool, period: Nanos) -> Contract {
     let predictor = PredictorSpec::Hint { n: 24 };
-    Contract { jobs: JobSource::Marked, predictor, give_back, ..Contract::new("player", PERIOD) }
+    Contract { jobs: JobSource::Marked, predictor, give_back, ..Contract::new("player", period) }
 }
 
 #[cfg(test)]
