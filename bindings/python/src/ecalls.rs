@@ -9,7 +9,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use qfabric_client::Nanos;
-use qfabric_client::ecalls::{Attribute, Ecalls, Notice, OwnService, Subscription, SubscriptionBuilder, event_json};
+use qfabric_client::ecalls::{
+    Attribute, Ecalls, Moment, Notice, OwnService, Subscription, SubscriptionBuilder, event_json,
+};
 use serde_json::{Map, Value};
 
 use crate::connect;
@@ -76,9 +78,15 @@ impl NativeEcalls {
         self.with_attribute(py, name, |attribute| attribute.set(value))
     }
 
-    /// A deferred user-ECall: queues a value.
-    fn defer(&self, py: Python<'_>, value: i64) -> PyResult<()> {
-        py.detach(|| self.session.defer(value)).map_err(python)
+    /// A deferred user-ECall: queues a value, for one moment if `when` names it.
+    #[pyo3(signature = (value, when=None))]
+    fn defer(&self, py: Python<'_>, value: i64, when: Option<&str>) -> PyResult<()> {
+        let moment = when.map(|when| when.parse::<Moment>().map_err(value_error)).transpose()?;
+        let defer = || match moment {
+            Some(moment) => self.session.defer_at(value, moment),
+            None => self.session.defer(value),
+        };
+        py.detach(defer).map_err(python)
     }
 
     /// The generic call: sends `data` to the service's owner and waits at most `timeout` seconds for the answer.

@@ -48,6 +48,13 @@ def test_the_guides_example_runs(socket, monkeypatch, capsys):  # noqa: F811: th
     assert len(counts) == 5 and all(count % 10 == 0 for count in counts)
 
 
+def test_a_deferred_value_may_name_its_moment(ecalls):
+    ecalls.defer(1)
+    ecalls.defer(2, when="schedule")
+    with pytest.raises(ValueError, match="use syscall, schedule, delay"):
+        ecalls.defer(3, when="soon")
+
+
 def test_a_signal_carries_the_value(ecalls):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
     service = ecalls.register_service("py.signal", SAMPLE)

@@ -222,6 +222,22 @@ fn deferred_values_are_handled_as_a_batch_at_the_next_system_call() {
 }
 
 #[test]
+fn threads_defer_values_at_the_same_time_without_loss() {
+    with_daemon(|_, ecalls| {
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    (0..16).for_each(|value| ecalls.defer(value).unwrap());
+                });
+            }
+        });
+        assert!(ecalls.defer(64).is_err(), "all 64 places are taken");
+    });
+}
+
+#[test]
 fn a_missed_deadline_is_an_event() {
     with_daemon(|client, ecalls| {
         let mut misses = subscribe(ecalls, SubscriptionBuilder::to("sched.deadline_miss").only(own_pid()));

@@ -31,7 +31,7 @@ pub(crate) struct Conversion {
     zeros: bool,
     plus: bool,
     width: u8,
-    precision: Option<u8>,
+    pub(crate) precision: Option<u8>,
     pub(crate) kind: Kind,
 }
 
@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     UpperHex,
     Octal,
     Character,
+    /// The characters of an array up to the first zero, at most this number of bytes. The checker sets the number.
+    Text(u8),
     Fixed,
     Exponent,
     General,
@@ -56,8 +58,10 @@ const MOST_CHARACTERS: usize = 256;
 impl Prints {
     /// Number of calls whose records the ring keeps.
     pub const KEPT: u32 = 16;
-    /// Largest number of values of a call.
+    /// Largest number of values of a call, and of the words that they take.
     pub(crate) const MOST_VALUES: usize = 6;
+    /// Largest number of bytes of a string that a call shows.
+    pub(crate) const MOST_BYTES: u8 = 8 * Self::MOST_VALUES as u8;
     /// Bytes of a record: the tag and the values.
     pub(crate) const RECORD: u32 = 8 * (1 + Self::MOST_VALUES as u32);
     /// Bytes of the ring.
@@ -99,7 +103,10 @@ fn shown(site: &[Piece], values: &[u64]) -> String {
     for piece in site {
         match piece {
             Piece::Text(text) => line += text,
-            Piece::Value(conversion) => conversion.append(&mut line, values.next().unwrap_or_default()),
+            Piece::Value(conversion) => {
+                let words: Vec<u64> = values.by_ref().take(conversion.kind.words()).collect();
+                conversion.append(&mut line, &words);
+            }
         }
     }
     let line = line.strip_suffix('\n').unwrap_or(&line);
@@ -150,6 +157,7 @@ fn conversion(left: &mut &str) -> Result<Conversion, String> {
         Some('X') => Kind::UpperHex,
         Some('o') => Kind::Octal,
         Some('c') => Kind::Character,
+        Some('s') => Kind::Text(0),
         Some('f') => Kind::Fixed,
         Some('e') => Kind::Exponent,
         Some('g') => Kind::General,
@@ -183,11 +191,18 @@ impl Kind {
     pub(crate) fn is_float(self) -> bool {
         matches!(self, Kind::Fixed | Kind::Exponent | Kind::General)
     }
+
+    /// Number of words of a record that the value takes.
+    fn words(self) -> usize {
+        if let Kind::Text(bytes) = self { usize::from(bytes).div_ceil(8).max(1) } else { 1 }
+    }
 }
 
 impl Conversion {
-    /// Appends the value. Its word is what the checker's conversion makes: a `long`, or the bits of a `double`.
-    fn append(&self, line: &mut String, word: u64) {
+    /// Appends the value. Its word is what the checker's conversion makes: a `long`, or the bits of a `double`. A
+    /// string may have several words.
+    fn append(&self, line: &mut String, words: &[u64]) {
+        let word = words.first().copied().unwrap_or_default();
         let float = f64::from_bits(word);
         let (negative, digits) = match self.kind {
             Kind::Signed => ((word as i64) < 0, self.digits((word as i64).unsigned_abs().to_string())),
@@ -196,6 +211,7 @@ impl Conversion {
             Kind::UpperHex => (false, self.digits(format!("{word:X}"))),
             Kind::Octal => (false, self.digits(format!("{word:o}"))),
             Kind::Character => (false, char::from(word as u8).to_string()),
+            Kind::Text(bytes) => (false, characters(words, bytes)),
             _ => (float.is_sign_negative() && !float.is_nan(), self.float(float.abs())),
         };
         let has_sign = self.plus && (self.kind == Kind::Signed || self.kind.is_float());
@@ -208,7 +224,7 @@ impl Conversion {
         };
         let fill = usize::from(self.width).saturating_sub(sign.len() + digits.chars().count());
         let zeros = self.zeros
-            && self.kind != Kind::Character
+            && !matches!(self.kind, Kind::Character | Kind::Text(_))
             && match self.kind.is_float() {
                 true => float.is_finite(),
                 false => self.precision.is_none(),
@@ -238,6 +254,13 @@ impl Conversion {
             _ => general(value, precision.max(1)),
         }
     }
+}
+
+/// The characters before the first zero byte, at most `bytes` bytes.
+fn characters(words: &[u64], bytes: u8) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes()).take(bytes.into());
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// `1.5e+03`, and the exponent.
@@ -296,6 +319,25 @@ mod tests {
     }
 
     #[test]
+    fn strings_end_at_their_zero_or_at_their_last_byte() {
+        let text = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        let shown = |format: &str, most: u8, words: &[u64]| {
+            let mut pieces = parse(format).unwrap();
+            for piece in &mut pieces {
+                if let Piece::Value(conversion) = piece {
+                    conversion.kind = Kind::Text(most);
+                }
+            }
+            super::shown(&pieces, words)
+        };
+        assert_eq!(shown("[%s]", 8, &[text(b"abc\0efgh")]), "[abc]");
+        assert_eq!(shown("[%5s][%-5s][%05s]", 3, &[text(b"abcdefgh"); 3]), "[  abc][abc  ][  abc]");
+        let long = [text(b"abcdefgh"), text(b"ijklmnop"), text(b"k\0\0\0\0\0\0\0"), 0];
+        assert_eq!(shown("%s|%s", 9, &long), "abcdefghi|k");
+        assert_eq!(shown("%s", 8, &[text(b"a\x1b[2J\xff\0\0")]), "a?[2J\u{fffd}");
+    }
+
+    #[test]
     fn a_line_is_cut_and_changes_no_terminal() {
         assert_eq!(line("\x1b[2J%c\n", &[7]), "?[2J?");
         assert_eq!(line(&"x".repeat(1000), &[]).len(), MOST_CHARACTERS);
@@ -303,7 +345,7 @@ mod tests {
 
     #[test]
     fn wrong_formats_are_refused_with_the_reason() {
-        for (format, why) in [("%s", "`%s`"), ("%", "ends within"), ("%65d", "65"), ("%.99f", "99"), ("%é", "`%é`")] {
+        for (format, why) in [("%p", "`%p`"), ("%", "ends within"), ("%65d", "65"), ("%.99f", "99"), ("%é", "`%é`")] {
             assert!(parse(format).unwrap_err().contains(why), "{format}");
         }
     }

@@ -2210,6 +2210,12 @@ int64_t qf_ecalls_get(const struct qf_ecalls *session, size_t number);
 enum qf_status qf_ecalls_defer(struct qf_ecalls *session, int64_t value);
 
 /**
+ * A deferred user-ECall for one moment. `when` is "syscall", "schedule" or "delay", as in the option of
+ * app.deferred. Subscriptions with another moment pass over the value.
+ */
+enum qf_status qf_ecalls_defer_at(struct qf_ecalls *session, int64_t value, const char *when);
+
+/**
  * Announces a service: the paper's register_service. `format` has the C declarations of the event's structure. Free
  * `*service` with qf_unregister_service.
  */

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use qfabric_client::Client;
 use qfabric_client::ecalls::{
-    Attribute, Ecalls, Layout, MemoryUp, OnFault, Step, Subscription, SubscriptionBuilder, SubscriptionRequest,
+    Attribute, Ecalls, Layout, MemoryUp, Moment, OnFault, Step, Subscription, SubscriptionBuilder, SubscriptionRequest,
 };
 
 use crate::status::{Exclusive, Failure, Outcome, borrow, not_null, put, qf_bool, qf_status, settle, text};
@@ -335,4 +335,19 @@ unsafe fn with_attribute<A>(session: *const qf_ecalls, number: usize, act: impl 
 pub unsafe extern "C" fn qf_ecalls_defer(session: *mut qf_ecalls, value: i64) -> qf_status {
     // SAFETY: the caller guarantees it.
     settle(unsafe { borrow(session) }.and_then(|session| Ok(session.session.defer(value)?)))
+}
+
+/// A deferred user-ECall for one moment. `when` is "syscall", "schedule" or "delay", as in the option of
+/// app.deferred. Subscriptions with another moment pass over the value.
+///
+/// # Safety
+/// `session` is a live handle, `when` a zero-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_ecalls_defer_at(session: *mut qf_ecalls, value: i64, when: *const c_char) -> qf_status {
+    // SAFETY: the caller guarantees that the pointers are null or live.
+    let defer = || unsafe {
+        let moment = text("the moment", when)?.parse::<Moment>().map_err(Failure::invalid)?;
+        borrow(session)?.session.defer_at(value, moment).map_err(Failure::from)
+    };
+    settle(defer())
 }

@@ -139,6 +139,8 @@ static void without_ecalls(void)
     CHECK(qf_ecalls_unsubscribe(NULL) == QF_OK && qf_unregister_service(NULL) == QF_OK);
     CHECK(qf_ecalls_flag(NULL) == 0 && qf_ecalls_get(NULL, 3) == 0 && qf_sockets_active(NULL, 3, NULL, 1) == 0);
     CHECK(qf_ecalls_next(NULL, NULL, 0, 0, NULL, NULL) == QF_INVALID && qf_ecalls_defer(NULL, 1) == QF_INVALID);
+    CHECK(qf_ecalls_defer_at(NULL, 1, "delay") == QF_INVALID && qf_ecalls_defer_at(NULL, 1, NULL) == QF_INVALID);
+    CHECK(qf_ecalls_defer_at(NULL, 1, "soon") == QF_INVALID && strstr(qf_last_error(), "syscall"));
     CHECK(qf_sockets_add(NULL, -1) == QF_INVALID && strstr(qf_last_error(), "-1"));
     qf_ecalls_set(NULL, 0, 1);
     qf_ecalls_free(NULL);

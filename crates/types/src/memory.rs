@@ -22,7 +22,7 @@ mod socket;
 mod up;
 mod writer;
 
-pub use down::{DeferredFull, Down};
+pub use down::{DeferredFull, Down, Moment};
 pub use socket::{ReadySockets, SocketInterest, SocketPage};
 pub use up::{Stamp, Up, UpHeader, UpParts, UpStorage};
 pub use writer::UpWriter;

@@ -108,9 +108,10 @@ class ECalls:
         """A fast user-ECall: sets the value for the next handler calls, without a system call."""
         self._native.set_attribute(name, value)
 
-    def defer(self, value):
-        """A deferred user-ECall: queues the value until the subscription to `app.deferred` processes its batch."""
-        self._native.defer(value)
+    def defer(self, value, when=None):
+        """A deferred user-ECall: queues the value until the subscription to `app.deferred` processes its batch. `when`,
+        `"syscall"`, `"schedule"` or `"delay"`, restricts it to the subscriptions with this moment."""
+        self._native.defer(value, when)
 
     def call(self, service, data, timeout=1.0):
         """Sends `data` to the owner of a service and waits at most `timeout` seconds for the answer."""

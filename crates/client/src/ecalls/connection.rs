@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock};
 
 use qfabric_shm::SharedDown;
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
+use qfabric_types::memory::Moment;
 
 use super::lease::Lease;
 use crate::client::Client;
@@ -19,12 +20,15 @@ pub(super) struct Inner {
     down: OnceLock<SharedDown>,
     /// Numbers of the attributes that the subscriptions of this connection have named.
     names: Mutex<BTreeMap<String, usize>>,
+    /// Held while a value is deferred: the ring has one writer at a time.
+    deferring: Mutex<()>,
 }
 
 impl Inner {
     pub(super) fn open(client: &Client) -> Result<Inner, ClientError> {
         let lease = Lease::open(&client.ecalls_socket(), client.patience())?;
-        Ok(Inner { client: client.clone(), lease, down: OnceLock::new(), names: Mutex::default() })
+        let (names, deferring) = (Mutex::default(), Mutex::default());
+        Ok(Inner { client: client.clone(), lease, down: OnceLock::new(), names, deferring })
     }
 
     /// Assigns numbers to the attributes of a subscription, in this order.
@@ -57,6 +61,17 @@ impl Inner {
             .ok_or_else(|| broken("the daemon did not send its descriptor".to_owned()))?;
         let down = SharedDown::map(&file).map_err(|error| broken(error.to_string()))?;
         Ok(self.down.get_or_init(|| down))
+    }
+
+    /// Queues a deferred value, for the handlers of one moment or of all.
+    pub(super) fn defer(&self, value: i64, only: Option<Moment>) -> Result<(), ClientError> {
+        let down = self.down()?;
+        let _alone = lock(&self.deferring);
+        let queued = match only {
+            Some(moment) => down.defer_at(value, moment),
+            None => down.defer(value),
+        };
+        queued.map_err(|full| ClientError::invalid(full.to_string(), "try again when the batch was processed"))
     }
 
     /// memory_down, if it was fetched before.

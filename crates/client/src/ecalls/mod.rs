@@ -31,7 +31,7 @@
 //! | `ECalls_unsubscribe` | [`Subscription::unsubscribe`], or dropping it |
 //! | memory up: flag, ring, bit pattern | [`Subscription::flag`], [`Subscription::try_next`] |
 //! | memory down: fast user-ECall | [`Ecalls::attribute`], [`Attribute::set`] |
-//! | deferred user-ECall | [`Ecalls::defer`] |
+//! | deferred user-ECall; its moment for each call | [`Ecalls::defer`]; [`Ecalls::defer_at`] |
 //! | generic system call | [`Ecalls::call`], answered by [`Ecalls::next_notice`] and [`Ecalls::reply`] |
 //! | `socket_interest`, `socket_ready` | [`Ecalls::sockets`] |
 //! | real-time signals with data | [`SubscriptionBuilder::signal`], received by the application's signal handler or by [`Signals`] |
@@ -62,4 +62,4 @@ pub use qfabric_types::api::ecalls::{
     SubscriptionInfo, SubscriptionRequest, UserBudget,
 };
 pub use qfabric_types::event_json;
-pub use qfabric_types::memory::Stamp;
+pub use qfabric_types::memory::{Moment, Stamp};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use qfabric_shm::SharedDown;
 use qfabric_types::api::ecalls::{HandlerInfo, LeaseId, ServiceInfo, ServiceRequest};
 use qfabric_types::ecalls_wire::FromClient;
+use qfabric_types::memory::Moment;
 
 use super::connection::Inner;
 use super::lease::Notice;
@@ -78,10 +79,17 @@ impl Ecalls {
     /// system call.
     pub fn defer(&self, value: i64) -> Result<(), ClientError> {
         self.0.lease.own()?;
-        self.0
-            .down()?
-            .defer(value)
-            .map_err(|full| ClientError::invalid(full.to_string(), "try again when the batch was processed"))
+        self.0.defer(value, None)
+    }
+
+    /// Like [`Ecalls::defer`], for the subscriptions to `app.deferred` whose option `when` is this moment. Those of
+    /// other moments pass over the value; without one of this moment, no handler gets it.
+    ///
+    /// # Errors
+    /// The connection has ended or belongs to another process; or as many values as the ring holds wait already.
+    pub fn defer_at(&self, value: i64, moment: Moment) -> Result<(), ClientError> {
+        self.0.lease.own()?;
+        self.0.defer(value, Some(moment))
     }
 
     /// Sends `data` to the owner of a service and waits at most `patience` for the answer.

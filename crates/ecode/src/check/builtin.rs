@@ -38,6 +38,24 @@ const BUILTINS: &[(&str, &[&str])] = &[
     (PRINTF, &["format", "values…"]),
 ];
 
+/// Functions of C that E-code does not have, with the way to the same result.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("abort", "write `return 0;` to end the call and to drop the event"),
+    ("calloc", "declare an array, such as `static int table[64];`"),
+    ("clock_gettime", "write `now()`: nanoseconds of CLOCK_MONOTONIC"),
+    ("exit", "write `return 0;` to end the call and to drop the event"),
+    ("free", "remove the call: variables and arrays end with their block"),
+    ("gettimeofday", "write `now()`: nanoseconds of CLOCK_MONOTONIC"),
+    ("malloc", "declare an array, such as `static int table[64];`"),
+    ("memcpy", "copy structures and arrays of one type with `=`: `a = b;`"),
+    ("memset", "declare the variable again in a block: each declaration sets it to zero"),
+    ("rand", "write `lrand48()`: a number from 0 to 2147483647"),
+    ("random", "write `lrand48()`: a number from 0 to 2147483647"),
+    ("srand", "write `srand48(seed)`"),
+    ("srandom", "write `srand48(seed)`"),
+    ("time", "write `now()`: nanoseconds of CLOCK_MONOTONIC"),
+];
+
 /// Takes any number of values.
 const PRINTF: &str = "printf";
 /// Fractional bits of a fixed-point number (Q16.16).
@@ -134,9 +152,10 @@ impl Checker<'_> {
         let message = format!("there is no function `{}`", name.name);
         let known: Vec<&str> =
             self.functions.keys().map(String::as_str).chain(BUILTINS.iter().map(|(known, _)| *known)).collect();
-        let help = match crate::suggest::nearest(&name.name, known) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => {
+        let help = match (replacement(&name.name), crate::suggest::nearest(&name.name, known)) {
+            (Some(replacement), _) => replacement.to_owned(),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => {
                 let offered: Vec<&str> = BUILTINS.iter().map(|(known, _)| *known).collect();
                 format!("define it in this text; the built-in functions are {}", offered.join(", "))
             }
@@ -200,6 +219,20 @@ impl Checker<'_> {
             }
         }
         Ok((kept, named))
+    }
+}
+
+/// What to write instead of a function of C, COD or EVPath.
+fn replacement(name: &str) -> Option<&'static str> {
+    let elsewhere = ELSEWHERE.iter().find(|(known, _)| *known == name);
+    let is_attribute = name.starts_with("attr_") || name.starts_with("set_") && name.ends_with("_attr");
+    let is_queue = ["EVdata_", "EVcount_", "EVdiscard_", "EVpresent_"].iter().any(|start| name.starts_with(start));
+    match elsewhere {
+        Some((_, help)) => Some(*help),
+        None if is_attribute => Some("attributes are numbers: read `attr.NAME`, and set it by `attr.NAME = value;`"),
+        None if is_queue => Some("a handler has one input: keep earlier events in `static` variables"),
+        None if name.starts_with("EVsubmit") => Some("set `output` and write `emit();`"),
+        None => None,
     }
 }
 

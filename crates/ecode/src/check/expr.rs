@@ -117,7 +117,10 @@ impl Checker<'_> {
                 }
                 fold::binary(op, a, b, self.line(sign))
             }
-            Operator::Compare(op) => fold::compare(op, a, b),
+            Operator::Compare(op) => {
+                self.warn_unsigned(op, sign, &a, &b);
+                fold::compare(op, a, b)
+            }
             Operator::And => fold::and(a, b),
             Operator::Or => fold::or(a, b),
         })

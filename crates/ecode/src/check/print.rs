@@ -2,6 +2,7 @@
 
 use qfabric_types::format::Scalar;
 
+use super::expr::Value;
 use super::fold::{self, cast, constant};
 use super::{Checked, Checker};
 use crate::ast::{Expr, ExprKind};
@@ -29,35 +30,47 @@ impl Checker<'_> {
         self.record(site, values, span)
     }
 
+    /// The parts of the format, and the words of the values.
     fn format_and_values(&mut self, arguments: &[Expr], span: Span) -> Checked<(Vec<Piece>, Vec<hir::Expr>)> {
         let Some((Expr { kind: ExprKind::Text(format), span: place, .. }, written)) = arguments.split_first() else {
             let error = Diagnostic::new(span, "`printf` needs a format in quotes", "no format");
             return self.fail(error.help("write the format first: `printf(\"%d bytes\", input.len)`"));
         };
-        let pieces = match parse(&String::from_utf8_lossy(format)) {
+        let mut pieces = match parse(&String::from_utf8_lossy(format)) {
             Ok(pieces) => pieces,
             Err(why) => {
                 let error = Diagnostic::new(*place, why, "wrong format");
-                return self.fail(error.help("use %d %i %u %x %X %o %c %f %e %g and %%, such as `%-8.3f`"));
+                return self.fail(error.help("use %d %i %u %x %X %o %c %s %f %e %g and %%, such as `%-8.3f`"));
             }
         };
-        let conversions: Vec<Conversion> = pieces.iter().filter_map(Piece::conversion).collect();
-        let most = Prints::MOST_VALUES;
-        if conversions.len() != written.len() || written.len() > most {
-            let (wants, has) = (conversions.len(), written.len());
+        let wants = pieces.iter().filter(|piece| matches!(piece, Piece::Value(_))).count();
+        let (has, most) = (written.len(), Prints::MOST_VALUES);
+        if wants != has || has > most {
             let message = format!("the format shows {wants} values, the call has {has}; the limit is {most}");
             let error = Diagnostic::new(span, message, "wrong number of values");
             return self.fail(error.help("write one value for each conversion; `%%` shows a per cent sign"));
         }
-        let values: Vec<_> = conversions.iter().zip(written).map(|(how, value)| self.printed(*how, value)).collect();
-        Ok((pieces, values.into_iter().collect::<Checked<_>>()?))
+        let conversions = pieces.iter_mut().filter_map(Piece::conversion);
+        let values: Vec<_> = conversions.zip(written).map(|(how, value)| self.printed(how, value)).collect();
+        let words: Vec<hir::Expr> = values.into_iter().collect::<Checked<Vec<_>>>()?.concat();
+        if words.len() > most {
+            let message = format!("the values take {} words of 8 bytes, the limit is {most}", words.len());
+            let error = Diagnostic::new(span, message, "too many bytes");
+            return self.fail(error.help("show less of a string, as in `%.8s`, or write several calls"));
+        }
+        Ok((pieces, words))
     }
 
-    /// The value as the word of the record: a `long`, or a `double`.
-    fn printed(&mut self, how: Conversion, written: &Expr) -> Checked<hir::Expr> {
+    /// The value as words of the record: a `long`, a `double`, or the characters of a string.
+    fn printed(&mut self, how: &mut Conversion, written: &Expr) -> Checked<Vec<hir::Expr>> {
+        if let Kind::Text(_) = how.kind {
+            let (bytes, words) = self.printed_text(*how, written)?;
+            how.kind = Kind::Text(bytes);
+            return Ok(words);
+        }
         let value = fold::promote(self.number(written)?);
         if how.kind.is_float() {
-            return Ok(cast(value, Scalar::F64));
+            return Ok(vec![cast(value, Scalar::F64)]);
         }
         if value.ty.float {
             let message = format!("`{}` has a fraction, but the format shows an integer", self.quote(written.span));
@@ -70,7 +83,35 @@ impl Checker<'_> {
             _ if value.ty.bits == 32 => cast(value, Scalar::U32),
             _ => cast(value, Scalar::U64),
         };
-        Ok(cast(value, Scalar::I64))
+        Ok(vec![cast(value, Scalar::I64)])
+    }
+
+    /// The number of bytes of a string that are shown, and its words. The first word is evaluated first: it copies the
+    /// characters into a temporary.
+    fn printed_text(&mut self, how: Conversion, written: &Expr) -> Checked<(u8, Vec<hir::Expr>)> {
+        let Value::Whole(mut from) = self.value(written)? else { return self.fail_no_string(written, None) };
+        if !from.ty.is_text() {
+            return self.fail_no_string(written, Some(&from.ty));
+        }
+        let bytes = from.ty.size().min(how.precision.map_or(u32::MAX, u32::from));
+        let most = Prints::MOST_BYTES;
+        let Some(shown) = u8::try_from(bytes).ok().filter(|shown| *shown <= most) else {
+            let message = format!("`{}` has {bytes} bytes, `printf` shows at most {most}", self.quote(written.span));
+            let error = Diagnostic::new(written.span, message, "too long");
+            return self.fail(error.help("show the first of them, as in `%.16s`"));
+        };
+        let words = bytes.div_ceil(8).max(1);
+        let offset = self.allocate(8 * words, 8, "an intermediate value", written.span)?;
+        let place = |number: u32, ty| Place { base: Base::Local, offset: offset + 8 * number, indices: Vec::new(), ty };
+        let before = from.before.take().map_or_else(|| constant(0, Scalar::I32), |before| *before);
+        // The copy may leave the end of the last word as it is.
+        let clear = store(place(words - 1, Scalar::U64), constant(0, Scalar::U64));
+        let (to, from) = (Box::new(place(0, Scalar::U8)), Box::new(from.place()));
+        let copy = hir::Expr { kind: hir::ExprKind::Copy { to, from, bytes }, ty: Scalar::I32 };
+        let first = load(place(0, Scalar::U64));
+        let first = fold::comma(before, fold::comma(clear, fold::comma(copy, first)));
+        let rest = (1..words).map(|number| load(place(number, Scalar::U64)));
+        Ok((shown, std::iter::once(first).chain(rest).collect()))
     }
 
     /// Writes the record: the tag 0, the values, the tag, the number of calls.
@@ -103,8 +144,8 @@ impl Checker<'_> {
 }
 
 impl Piece {
-    fn conversion(&self) -> Option<Conversion> {
-        if let Piece::Value(conversion) = self { Some(*conversion) } else { None }
+    fn conversion(&mut self) -> Option<&mut Conversion> {
+        if let Piece::Value(conversion) = self { Some(conversion) } else { None }
     }
 }
 

@@ -163,6 +163,9 @@ impl Checker<'_> {
     }
 
     fn return_statement(&mut self, value: Option<&Expr>, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
+        if let Some(value) = value {
+            self.warn_negative_verdict(value);
+        }
         let value = match (value, self.frame.result.clone()) {
             (Some(value), Some(Type::Scalar(ty))) => Some(super::fold::cast(self.number(value)?, ty)),
             (Some(value), Some(ty)) => {

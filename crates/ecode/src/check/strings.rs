@@ -73,7 +73,7 @@ impl Checker<'_> {
         self.fail(error.help("put the call into a loop, or use shorter arrays"))
     }
 
-    fn fail_no_string<T>(&mut self, written: &Expr, ty: Option<&Type>) -> Checked<T> {
+    pub(super) fn fail_no_string<T>(&mut self, written: &Expr, ty: Option<&Type>) -> Checked<T> {
         let what = ty.map_or_else(|| "a number".to_owned(), article);
         let message = format!("`{}` is {what}, but a string is needed", self.quote(written.span));
         let error = Diagnostic::new(written.span, message, "not an array of `char`");

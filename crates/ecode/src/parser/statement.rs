@@ -2,7 +2,7 @@
 
 use super::expression::no_pointers;
 use super::{Failed, Parsed, Parser};
-use crate::ast::{Expr, Function, Section, Stmt, StmtKind, Text};
+use crate::ast::{Expr, ExprKind, Function, Section, Stmt, StmtKind, Text};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::lexer::TokenKind;
 
@@ -52,6 +52,9 @@ impl Parser<'_> {
             self.report(error.help("remove it, or remove an extra `}` above"));
             self.advance();
             return Ok(());
+        }
+        if self.defines_without_result() {
+            return self.fail_without_result(self.span());
         }
         if !self.type_follows(0) {
             text.statements.push(self.statement()?);
@@ -202,8 +205,25 @@ impl Parser<'_> {
             return self.fail(no_pointers(self.span(), "this follows a pointer"));
         }
         let value = self.expression()?;
+        if let (ExprKind::Call(name, _), true) = (&value.kind, self.at_punct("{")) {
+            return self.fail_without_result(name.span);
+        }
         self.expect(";", "after the statement")?;
         Ok(StmtKind::Expr(value))
+    }
+
+    /// Whether a definition such as `main(int rate) { … }` follows. The name of a type alone is an argument.
+    fn defines_without_result(&self) -> bool {
+        let is_call = self.kind() == TokenKind::Name && self.kind_after(1) == TokenKind::Punct("(");
+        is_call && self.type_follows(2) && !matches!(self.kind_after(3), TokenKind::Punct("," | ")"))
+    }
+
+    /// A definition such as `main() { … }`. In old C its result is an `int`.
+    fn fail_without_result<T>(&mut self, name: Span) -> Parsed<T> {
+        let word = name.of(self.text);
+        let message = format!("the function `{word}` has no type for its result");
+        let error = Diagnostic::new(name, message, "expected a type");
+        self.fail(error.help(format!("write the type before the name: `int {word}(…)`")))
     }
 
     fn in_parentheses(&mut self, what: &str) -> Parsed<Expr> {

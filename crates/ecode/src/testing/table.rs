@@ -45,6 +45,18 @@ fn printing() -> Vec<Case> {
             [gives(0).of(&[-1, 5]).prints(&["-1 4294967295 ffffffffffffffff", "a0 1.25", "b1 1.25", "done %"])],
         ),
         case(
+            "printf shows strings up to their zero, their array or the precision",
+            on_ints!(
+                "char name[5] = \"abc\"; char full[2] = \"xy\"; static const char t[2][10] = {\"one\", \"two-three\"};
+                 printf(\"%s|%s|%.2s|%5s|%-4s|\", name, full, name, \"z\", name);
+                 return printf(\"%s %d\", t[input.a], input.b);"
+            ),
+            [
+                gives(0).of(&[1, 7]).prints(&["abc|xy|ab|    z|abc |", "two-three 7"]),
+                faults(Index, 4).of(&[2, 7]).prints(&["abc|xy|ab|    z|abc |", "two-three 7", "abc|xy|ab|    z|abc |"]),
+            ],
+        ),
+        case(
             "printf keeps the last sixteen calls, and no part of one that faults",
             on_ints!("for (int i = 0; i < input.a; i++) printf(\"%d\", i); printf(\"%d\", 1 / input.b);"),
             [

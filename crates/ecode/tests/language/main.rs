@@ -399,9 +399,24 @@ mod warnings {
             ("int a; return 1 < a < 3;", 21, "this compares the result of a comparison, 0 or 1"),
             ("int a; return a & 1 == 0;", 17, "the comparison binds tighter than this operator"),
             ("int a; return a == 1 || a > 2 && a < 9;", 22, "`&&` binds tighter than `||`"),
+            ("int a; return 1 << a + 2;", 17, "`+` and `-` bind tighter than a shift"),
+            ("int a; return !a == 3;", 15, "`!` binds tighter than the comparison"),
+            ("unsigned a; return a < 0;", 22, "this comparison never holds"),
+            ("unsigned a; return 0 <= a;", 22, "this comparison always holds"),
         ] {
             assert_eq!(warnings(text), [(1, column, message.to_owned())], "{text}");
         }
+    }
+
+    #[test]
+    fn a_negative_verdict_is_reported_because_it_passes_the_event() {
+        let message = "a negative verdict passes the event, because only 0 drops it".to_owned();
+        assert_eq!(warnings("return -1;"), [(1, 8, message.clone())]);
+        assert_eq!(warnings("int a; if (a) return -2; return 1;"), [(1, 22, message)]);
+        for text in ["return (-1);", "return 0;", "int f(int x) { return -1; } return f(1);", "int a; return -a;"] {
+            assert_eq!(warnings(text), [], "{text}");
+        }
+        assert_eq!(warnings("int utility(int rate) { return -1; }"), [], "a result that is not a verdict");
     }
 
     #[test]
@@ -410,6 +425,7 @@ mod warnings {
             "int a, b; if ((a = b)) return 1;",
             "int a; if ((a & 1) == 0 || (a > 2 && a < 9)) return 1;",
             "int a, b; (void)a; a && b++; if (a) { } return (a < b) < 3;",
+            "int a, b; return (1 << (a + 2)) + ((!a) == b) + (!a == !b) + (a < 0);",
         ] {
             assert_eq!(warnings(text), [], "{text}");
         }

@@ -52,8 +52,13 @@ return f(p);
 //// printf without a format
 printf(3);
 //// printf with a conversion that is not offered
-char name[4];
-printf("%s", name);
+printf("%p", 3);
+//// printf of a number as a string, and of a string that is too long
+char name[64];
+printf("%s %s", 3, name);
+//// printf of strings that take too many words
+char name[30];
+printf("%s %s", name, name);
 //// printf with too few and too many values
 printf("%d");
 printf("%d %d %d %d %d %d %d", 1, 2, 3, 4, 5, 6, 7);

@@ -15,6 +15,14 @@ return input.colour;
 return frobnicate(1);
 //// a misspelt function
 return mni(1, 2);
+//// an attribute function of COD
+return attr_ivalue(stone_attrs, "load");
+//// a submit function of COD
+EVsubmit(0, output);
+//// a queue function of COD
+return EVcount_load();
+//// a function of C
+return rand() % 6;
 //// a function that is not called
 return now;
 //// attr alone

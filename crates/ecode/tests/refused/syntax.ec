@@ -68,3 +68,8 @@ if (a =< 3) return 1;
 //// a macro with parameters
 #define SQUARE(x) ((x) * (x))
 return SQUARE(3);
+//// a function without the type of its result
+main() { return 1; }
+//// a function with parameters and without the type of its result
+utility(int rate) { return rate * 4; }
+return 1;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use qfabric_linux::ecalls::{DownMemory, Step, UpMemory};
 use qfabric_types::format::Format;
+use qfabric_types::memory::Moment;
 
 use crate::common::{Request, event, kernel, nap, number, options, own_pid, take_event, up};
 
@@ -276,6 +277,45 @@ fn two_handlers_of_a_session_take_every_deferred_value() {
     (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
     assert_eq!(down.down().deferred(), 0);
     drop(fast);
+}
+
+/// Two handlers with their own moments; a value names one of them, both or none.
+#[test]
+fn a_deferred_value_is_handled_at_the_moment_that_its_call_chooses() {
+    let Some(kernel) = kernel() else { return };
+    let down = DownMemory::new().unwrap();
+    let ask = |options: &[(&str, &str)], attribute: &str| {
+        let ask = Request::with("app.deferred", options).own();
+        let text = format!("for (int i = 0; i < input.count; i++) attr.{attribute} += input.value[i]; return 1;");
+        let program = ask.program(&kernel, &text);
+        ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap()
+    };
+    let _at_call = ask(&[("when", "syscall")], "seen");
+    let _later = ask(&[("when", "delay"), ("delay", "2ms")], "limit");
+    (1..=20).for_each(|value| down.down().defer_at(value, Moment::Syscall).unwrap());
+    down.down().defer_at(10_000, Moment::Delay).unwrap();
+    down.down().defer(1_000).unwrap();
+    down.down().defer_at(100_000, Moment::Schedule).unwrap();
+    let sums = || [0, 1].map(|number| down.down().attribute(number));
+    let expected = [1_210, 11_000];
+    (0..5_000).take_while(|_| sums() != expected || down.down().deferred() > 0).for_each(|_| nap());
+    assert_eq!((sums(), down.down().deferred()), (expected, 0));
+}
+
+#[test]
+fn option_latest_passes_over_values_for_other_moments() {
+    let Some(kernel) = kernel() else { return };
+    let ask = Request::with("app.deferred", &[("when", "delay"), ("latest", "yes")]).own();
+    let program = ask.program(&kernel, "attr.seen = input.value[0]; return 1;");
+    let down = DownMemory::new().unwrap();
+    let installed = ask.install(&kernel, &[Step::Handler(&program)], Some(&down)).unwrap();
+    (1..=20).for_each(|value| down.down().defer_at(value, Moment::Schedule).unwrap());
+    (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+    assert_eq!((down.down().attribute(0), installed.counters().events), (0, 0), "no value, no event");
+    down.down().defer_at(5, Moment::Delay).unwrap();
+    (21..=60).for_each(|value| down.down().defer_at(value, Moment::Syscall).unwrap());
+    (0..5_000).take_while(|_| down.down().attribute(0) == 0).for_each(|_| nap());
+    assert_eq!(down.down().attribute(0), 5);
 }
 
 /// Nothing is deferred, so the handler never runs. The interrupts are charged all the same, each with 2 µs at least.

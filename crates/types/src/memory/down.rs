@@ -1,6 +1,6 @@
 //! memory_down: attributes, and values of deferred calls.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::{ATTRIBUTES, DEFERRED};
 
@@ -12,8 +12,51 @@ pub struct Down {
     head: AtomicU32,
     _unused: AtomicU32,
     tail: AtomicU32,
-    _pad: [AtomicU32; 13],
+    _gap: AtomicU32,
+    /// For each moment, a bit for each place of `value`: 1 if the value there is for another moment.
+    elsewhere: [AtomicU64; Moment::ALL.len()],
+    _pad: [AtomicU32; 6],
     value: [AtomicI64; DEFERRED],
+}
+
+/// The moment at which a deferred value is handled (000 §3.2.1). The names are the values of the option `when` of
+/// `app.deferred`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// At the end of the next system call of the process.
+    Syscall,
+    /// When a thread of the process leaves its CPU.
+    Schedule,
+    /// After the delay of the subscription.
+    Delay,
+}
+
+impl Moment {
+    /// All moments.
+    pub const ALL: [Moment; 3] = [Moment::Syscall, Moment::Schedule, Moment::Delay];
+
+    /// The value of the option `when`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Moment::Syscall => "syscall",
+            Moment::Schedule => "schedule",
+            Moment::Delay => "delay",
+        }
+    }
+
+    /// Offset of the word that says which values are for another moment, in bytes from the begin of the area.
+    pub const fn elsewhere(self) -> u32 {
+        528 + 8 * self as u32
+    }
+}
+
+impl std::str::FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Moment, String> {
+        let found = Moment::ALL.into_iter().find(|moment| moment.name() == text);
+        found.ok_or_else(|| format!("{text:?} is not a moment; use {}", Moment::ALL.map(Moment::name).join(", ")))
+    }
 }
 
 const _: () = assert!(size_of::<Down>() == 1088 && DEFERRED.is_power_of_two());
@@ -47,14 +90,35 @@ impl Down {
         Some(self.attribute.get(number)?.fetch_add(by, Ordering::AcqRel).wrapping_add(by))
     }
 
-    /// A deferred user-ECall: the value waits for the next chosen time, together with others. Only one thread at a
-    /// time may call this.
+    /// A deferred user-ECall: the value waits for the next moment of each handler, together with others. Only one
+    /// thread at a time may call this or [`Down::defer_at`].
+    ///
+    /// # Errors
+    /// As many values as there are places wait already.
     pub fn defer(&self, value: i64) -> Result<(), DeferredFull> {
+        self.queue(value, None)
+    }
+
+    /// Like [`Down::defer`], for the handlers of one moment. Handlers of other moments pass over the value.
+    ///
+    /// # Errors
+    /// As many values as there are places wait already.
+    pub fn defer_at(&self, value: i64, moment: Moment) -> Result<(), DeferredFull> {
+        self.queue(value, Some(moment))
+    }
+
+    fn queue(&self, value: i64, only: Option<Moment>) -> Result<(), DeferredFull> {
         let head = self.head.load(Ordering::Relaxed);
         if head.wrapping_sub(self.tail.load(Ordering::Acquire)) as usize >= DEFERRED {
             return Err(DeferredFull);
         }
-        self.value[head as usize % DEFERRED].store(value, Ordering::Relaxed);
+        let place = head as usize % DEFERRED;
+        self.value[place].store(value, Ordering::Relaxed);
+        for (moment, word) in Moment::ALL.into_iter().zip(&self.elsewhere) {
+            let others = word.load(Ordering::Relaxed) & !(1 << place);
+            let is_elsewhere = only.is_some_and(|only| only != moment);
+            word.store(others | (u64::from(is_elsewhere) << place), Ordering::Relaxed);
+        }
         self.head.store(head.wrapping_add(1), Ordering::Release);
         Ok(())
     }
@@ -92,7 +156,9 @@ mod tests {
             head: AtomicU32::new(0),
             _unused: AtomicU32::new(0),
             tail: AtomicU32::new(0),
-            _pad: [const { AtomicU32::new(0) }; 13],
+            _gap: AtomicU32::new(0),
+            elsewhere: [const { AtomicU64::new(0) }; Moment::ALL.len()],
+            _pad: [const { AtomicU32::new(0) }; 6],
             value: [const { AtomicI64::new(0) }; DEFERRED],
         }
     }
@@ -102,6 +168,26 @@ mod tests {
         use std::mem::offset_of;
         let places = [offset_of!(Down, head), offset_of!(Down, tail), offset_of!(Down, value)];
         assert_eq!(places, [Down::HEAD, Down::TAIL, Down::VALUES].map(|at| at as usize));
+        let first = offset_of!(Down, elsewhere);
+        assert_eq!(Moment::ALL.map(|moment| moment.elsewhere() as usize), [first, first + 8, first + 16]);
+    }
+
+    #[test]
+    fn a_value_for_one_moment_is_marked_for_the_handlers_of_the_others() {
+        let down = down();
+        let marks = || [0, 1, 2].map(|moment: usize| down.elsewhere[moment].load(Ordering::Relaxed));
+        down.defer(1).unwrap();
+        down.defer_at(2, Moment::Schedule).unwrap();
+        down.defer_at(3, Moment::Delay).unwrap();
+        assert_eq!(marks(), [0b110, 0b100, 0b010]);
+        (3..64).for_each(|value| down.defer(value).unwrap());
+        assert_eq!(down.defer_at(64, Moment::Syscall), Err(DeferredFull));
+        down.take(2);
+        down.defer_at(64, Moment::Syscall).unwrap();
+        down.defer(65).unwrap();
+        assert_eq!(marks(), [0b100, 0b101, 0b001], "places are used again");
+        assert_eq!("schedule".parse(), Ok(Moment::Schedule));
+        assert!("soon".parse::<Moment>().unwrap_err().contains("use syscall, schedule, delay"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `app.deferred`: values that an application queued in its memory_down are handled as a batch at the next chosen
-//! moment (000 §3.2.1, deferred user-ECalls).
+//! moment (000 §3.2.1, deferred user-ECalls). A handler passes over the values that are for other moments.
 
 use qfabric_ecode::bpf::{Alu, Jmp, Reg, Size};
 use qfabric_types::format::Scalar;
-use qfabric_types::memory::{BATCH, DEFERRED, Down};
+use qfabric_types::memory::{BATCH, DEFERRED, Down, Moment};
 
 use super::super::Unsupported;
 use super::super::deferred::{HANDLERS, position_of};
@@ -95,6 +95,9 @@ fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
     p.asm.mov(Reg::R7, Reg::R2);
     p.asm.alu32(Alu::Sub, Reg::R7, DEFERRED as i32);
     p.asm.bind(sane);
+    let elsewhere = moment(p).elsewhere() as i16;
+    p.asm.store_imm(Size::W, Reg::R9, state::TAKEN, 0);
+    p.asm.load(Size::D, Reg::R4, Reg::R8, elsewhere);
     if p.options.is("latest", "yes") {
         latest(p)
     } else {
@@ -102,7 +105,18 @@ fn batch(p: &mut Prologue) -> Result<(), Unsupported> {
     }
     p.asm.store(Size::W, Reg::R9, state::SERVICE, Reg::R7);
     give_back(p);
+    p.asm.load(Size::W, Reg::R1, Reg::R9, state::TAKEN);
+    if let Some(at) = p.wanted("count") {
+        p.asm.store(Size::W, Reg::R6, at, Reg::R1);
+    }
+    // All values that were looked at are for other moments.
+    p.asm.jump_if(Jmp::Eq, Reg::R1, 0, leave);
     Ok(())
+}
+
+/// The moment of the handler.
+fn moment(p: &Prologue) -> Moment {
+    Moment::ALL.into_iter().find(|moment| p.options.is("when", moment.name())).unwrap_or(Moment::Delay)
 }
 
 /// Publishes the handler's position r7, and gives back the places of the values that all handlers have taken. The
@@ -151,46 +165,73 @@ fn advance(p: &mut Prologue) {
     p.asm.bind(done);
 }
 
+/// Takes the newest value of this moment. r4: the places of the values for other moments.
 fn latest(p: &mut Prologue) {
+    let (found, done) = (p.asm.label(), p.asm.label());
     p.asm.alu32(Alu::Add, Reg::R7, Reg::R1);
-    p.asm.mov(Reg::R2, Reg::R7);
-    p.asm.alu32(Alu::Sub, Reg::R2, 1);
     p.clear("value");
-    if let Some(at) = p.wanted("value") {
-        value(p, at);
+    p.asm.mov(Reg::R2, Reg::R7);
+    for i in 0..DEFERRED as i32 {
+        p.asm.jump_if(Jmp::Le, Reg::R1, i, done);
+        p.asm.alu32(Alu::Sub, Reg::R2, 1);
+        is_elsewhere(p);
+        p.asm.jump_if(Jmp::Eq, Reg::R3, 0, found);
     }
-    if let Some(at) = p.wanted("count") {
-        p.asm.store_imm(Size::W, Reg::R6, at, 1);
-    }
+    p.asm.jump(done);
+    p.asm.bind(found);
+    take(p);
+    p.asm.bind(done);
 }
 
+/// Takes the values of this moment among the oldest ones. r4: the places of the values for other moments.
 fn oldest_first(p: &mut Prologue) {
     let (few, done) = (p.asm.label(), p.asm.label());
     p.asm.jump_if(Jmp::Le, Reg::R1, BATCH as i32, few);
     p.asm.mov(Reg::R1, BATCH as i32);
     p.asm.bind(few);
-    if let Some(at) = p.wanted("count") {
-        p.asm.store(Size::W, Reg::R6, at, Reg::R1);
-    }
     p.clear("value");
     for i in 0..BATCH as i32 {
+        let next = p.asm.label();
         p.asm.jump_if(Jmp::Le, Reg::R1, i, done);
-        if let Some(at) = p.wanted("value") {
-            p.asm.mov(Reg::R2, Reg::R7);
-            p.asm.alu32(Alu::Add, Reg::R2, i);
-            value(p, at + 8 * i as i16);
-        }
+        p.asm.mov(Reg::R2, Reg::R7);
+        p.asm.alu32(Alu::Add, Reg::R2, i);
+        is_elsewhere(p);
+        p.asm.jump_if(Jmp::Ne, Reg::R3, 0, next);
+        take(p);
+        p.asm.bind(next);
     }
     p.asm.bind(done);
     p.asm.alu32(Alu::Add, Reg::R7, Reg::R1);
 }
 
-/// Stores the value at position r2 to the frame at `to`.
-fn value(p: &mut Prologue, to: i16) {
-    p.asm.alu64(Alu::And, Reg::R2, DEFERRED as i32 - 1);
-    p.asm.alu64(Alu::Lsh, Reg::R2, 3);
-    p.asm.mov(Reg::R3, Reg::R8);
-    p.asm.alu64(Alu::Add, Reg::R3, Reg::R2);
-    p.asm.load(Size::D, Reg::R3, Reg::R3, Down::VALUES as i16);
-    p.asm.store(Size::D, Reg::R6, to, Reg::R3);
+/// r3: not 0 if the value at position r2 is for another moment. r5 is lost.
+fn is_elsewhere(p: &mut Prologue) {
+    p.asm.mov(Reg::R5, Reg::R2);
+    p.asm.alu64(Alu::And, Reg::R5, DEFERRED as i32 - 1);
+    p.asm.mov(Reg::R3, Reg::R4);
+    p.asm.alu64(Alu::Rsh, Reg::R3, Reg::R5);
+    p.asm.alu64(Alu::And, Reg::R3, 1);
 }
+
+/// Appends the value at position r2 to the batch. The number of values so far is in memory, because the verifier would
+/// follow each number in a register separately. r0, r2, r3 and r5 are lost.
+fn take(p: &mut Prologue) {
+    p.asm.load(Size::W, Reg::R5, Reg::R9, state::TAKEN);
+    p.asm.alu64(Alu::And, Reg::R5, BATCH as i32 - 1);
+    if let Some(at) = p.wanted("value") {
+        p.asm.alu64(Alu::And, Reg::R2, DEFERRED as i32 - 1);
+        p.asm.alu64(Alu::Lsh, Reg::R2, 3);
+        p.asm.mov(Reg::R3, Reg::R8);
+        p.asm.alu64(Alu::Add, Reg::R3, Reg::R2);
+        p.asm.load(Size::D, Reg::R3, Reg::R3, Down::VALUES as i16);
+        p.asm.mov(Reg::R2, Reg::R5);
+        p.asm.alu64(Alu::Lsh, Reg::R2, 3);
+        p.asm.mov(Reg::R0, Reg::R6);
+        p.asm.alu64(Alu::Add, Reg::R0, Reg::R2);
+        p.asm.store(Size::D, Reg::R0, at, Reg::R3);
+    }
+    p.asm.alu64(Alu::Add, Reg::R5, 1);
+    p.asm.store(Size::W, Reg::R9, state::TAKEN, Reg::R5);
+}
+
+const _: () = assert!(BATCH.is_power_of_two(), "a batch's number of values is cut to its bits");
