@@ -127,6 +127,31 @@ QF_INLINE void qf_delay(struct qf_thread *t, u32 slot, u64 now)
 }
 
 /*
+ * A scheduler checkpoint (000 §6.4.2.1): the CPU asks for the clock that all reservations need; or, if the service
+ * that is left to the server does not fit at this clock into the time until its deadline, for the clock at which it
+ * fits, with 5 % to spare. The governor schedutil follows, other governors do not.
+ */
+QF_GLOBAL int qf_checkpoint(s32 cpu, u32 slot, u64 now)
+{
+	const struct qf_server *s = qf_server(slot);
+	u64 part = clock_part, want = part;
+	u64 left = slot ? s->left_ns : 0;
+	u64 time = s->deadline_ns > now ? s->deadline_ns - now : 1;
+
+	if (!part || !bpf_ksym_exists(scx_bpf_cpuperf_set))
+		return 0;
+	if (left > time)
+		want = left < time << 10 ? part * left / time * 20 / 19 : SCX_CPUPERF_ONE;
+	if (want > SCX_CPUPERF_ONE)
+		want = SCX_CPUPERF_ONE;
+	if (qf_turn(cpu)->clock != want) {
+		qf_turn(cpu)->clock = (u32)want;
+		scx_bpf_cpuperf_set(cpu, (u32)want);
+	}
+	return 0;
+}
+
+/*
  * A thread begins to run. A thread that runs against the decision (it got here without this scheduler) is sent back at
  * once; until then it counts as best effort.
  *
@@ -159,6 +184,8 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 	c->since_ns = now;
 	if (c->decision.kind == QF_KIND_BEST_EFFORT || c->decision.kind == QF_KIND_IDLE)
 		qf_fair_running(p, cpu, now);
+	/* The kernel ends a scheduler that names another CPU than the one whose run queue is locked. */
+	qf_checkpoint(scx_bpf_task_cpu(p), slot, now);
 }
 
 /* A thread stops. The rest of its slice is cleared, so that it runs again only after a decision. */
@@ -171,6 +198,10 @@ QF_INLINE void qf_stops(struct qf_cpu *c, s32 cpu, struct task_struct *p, bool r
 	qf_fair_stopping(p, cpu, now);
 	if (runnable && p->scx.slice)
 		scx_bpf_task_set_slice(p, 0);
+	/* An idle CPU would hold up the clock of its neighbours. Not between two threads: schedutil follows the first of two
+	 * requests within its rate limit. */
+	if (!runnable && qf_turn(cpu)->clock > clock_part)
+		qf_checkpoint(scx_bpf_task_cpu(p), 0, now);
 }
 
 #endif

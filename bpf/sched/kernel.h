@@ -110,6 +110,7 @@ struct sched_ext_ops {
 #define SCX_OPS_ENQ_LAST 0x2ULL
 #define SCX_OPS_ENQ_EXITING 0x4ULL
 #define SCX_OPS_ENQ_MIGRATION_DISABLED 0x10ULL
+#define SCX_CPUPERF_ONE 1024
 #define SCX_SLICE_INF 0xffffffffffffffffULL
 #define SCX_WAKE_SYNC 0x10ULL
 #define ENODEV 19
@@ -141,6 +142,7 @@ extern struct task_struct *scx_bpf_cpu_curr(s32 cpu) __ksym;
 extern const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 extern void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 extern void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data_len) __ksym;
+extern void scx_bpf_cpuperf_set(s32 cpu, u32 perf) __ksym __weak;
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 extern bool bpf_cpumask_subset(const struct cpumask *inner, const struct cpumask *outer) __ksym;
 extern void bpf_rcu_read_lock(void) __ksym;

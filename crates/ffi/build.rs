@@ -61,6 +61,7 @@ fn main() {
         .with_src(folder.join("src/service.rs"))
         .with_src(folder.join("src/sockets.rs"))
         .with_src(folder.join("src/channel.rs"))
+        .with_src(folder.join("src/transcoders.rs"))
         .generate()
         .expect("the C interface can be written as a header");
     let mut text = Vec::new();

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 
 use pyo3::prelude::*;
 use qfabric_client::channel::{
-    Channel, Channels, Direction, Filter, FilterScope, GroupRequest, Installed, Notice, Policy, Registration, Sink,
-    SinkOptions, Source, SourceOptions, Spec, Submission,
+    Attributes, Channel, Channels, Direction, Filter, FilterScope, GroupRequest, Installed, Notice, Policy,
+    Registration, Sink, SinkOptions, Source, SourceOptions, Spec, Submission,
 };
 use qfabric_client::clock;
 use qfabric_client::ecalls::event_json;
@@ -307,6 +307,21 @@ impl NativeSource {
         let (number, known) = known.ok_or_else(none)?;
         Ok((number, event_json::encode_whole(&known.format, fields).map_err(value_error)?))
     }
+}
+
+/// The attribute by which an event says that the transcoder `name` was applied.
+#[pyfunction]
+pub(crate) fn transcoder_attribute(name: &str) -> PyResult<String> {
+    qfabric_client::channel::transcoder_attribute(name).map_err(python)
+}
+
+/// The transcoders that attributes (a JSON object) name, in the order of their application.
+#[pyfunction]
+pub(crate) fn transcoded(attributes: &str) -> PyResult<Vec<String>> {
+    let attributes: Vec<(String, i64)> = pairs(attributes)?;
+    let attributes: Vec<_> = attributes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let names = qfabric_client::channel::transcoded(&Attributes::Listed(&attributes));
+    Ok(names.into_iter().map(str::to_owned).collect())
 }
 
 fn pairs(attributes: &str) -> PyResult<Vec<(String, i64)>> {

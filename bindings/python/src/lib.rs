@@ -102,6 +102,8 @@ fn _qfabric(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ecalls::NativeSubscription>()?;
     module.add_class::<ecalls::NativeService>()?;
     module.add_function(wrap_pyfunction!(change_limits_json, module)?)?;
+    module.add_function(wrap_pyfunction!(channel::transcoded, module)?)?;
+    module.add_function(wrap_pyfunction!(channel::transcoder_attribute, module)?)?;
     module.add_function(wrap_pyfunction!(consent::consents_json, module)?)?;
     module.add_function(wrap_pyfunction!(consent::end_consent, module)?)?;
     module.add_function(wrap_pyfunction!(consent::set_consent, module)?)?;

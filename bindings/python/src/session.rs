@@ -291,9 +291,9 @@ impl NativeSession {
         Ok(saving.map(|saving| serde_json::to_string(&saving).expect("a saving is plain values")))
     }
 
-    /// A checkpoint in the code of the current job: the part `done` (0 to 1) of its work is done. If the session saves
-    /// energy, and the rest no longer fits into the time until the deadline or `levels` (0 to 10) asks for more levels
-    /// of the clock, the clock rises until the deadline. Returns whether the daemon was asked.
+    /// A checkpoint in the code of the current job, of whose work the part `done` (0 to 1) is done. If the session
+    /// saves energy and the rest no longer fits into the time until the deadline, or `levels` (0 to 10) asks for more,
+    /// the clock rises until the job ends, at most until the deadline. Returns whether the daemon was asked.
     #[pyo3(signature = (done, levels=0))]
     fn checkpoint(&self, done: f64, levels: u8) -> PyResult<bool> {
         if !(0.0..=1.0).contains(&done) {

@@ -143,3 +143,32 @@ def test_queued_events_wait_for_a_slow_sink_in_order(channels):
     source.leave()
     with pytest.raises(ValueError, match="has left"):
         source.drain()
+
+
+def test_a_sink_is_told_which_transcoders_of_the_source_were_applied(channels):
+    video = channels.create("video", FRAME)
+    sink, source = video.sink_subscribe(), video.source_subscribe()
+
+    def halve(data):
+        if len(data) < 2:
+            raise RuntimeError("too short")
+        return data[::2]
+
+    # The order is not that of the names.
+    source.set_transcoders(("half", halve, True), ("a_reverse", lambda data: data[::-1], False), ("b", 3, False))
+    source.submit({"number": 1}, attributes={"rate": 25}, tail=b"abcd")
+    event = sink.next(5)
+    assert (event["event"]["tail"], event["attributes"]["rate"]) == (b"ca".hex(), 25)
+    assert qfabric.transcoded(event) == ["half", "a_reverse"]
+    assert channels.notices[-1]["transcoder"] == "b" and "TypeError" in channels.notices[-1]["why"]
+    with pytest.raises(RuntimeError, match="too short"):
+        source.submit_queued({"number": 2}, tail=b"a")
+    for wrong in ("no name", "", "x" * 22):
+        with pytest.raises(ValueError, match="no name of a transcoder"):
+            source.set_transcoders((wrong, halve, False))
+    with pytest.raises(ValueError, match="twice"):
+        source.set_transcoders(("half", halve, True), ("half", halve, True))
+    source.set_transcoders()
+    source.submit({"number": 3}, tail=b"abcd")
+    event = sink.next(5)
+    assert (event["event"]["number"], event["event"]["tail"], qfabric.transcoded(event)) == (3, b"abcd".hex(), [])

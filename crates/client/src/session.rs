@@ -172,6 +172,7 @@ impl Session {
     /// the job numbers.
     pub fn skip(&mut self) {
         self.leave_out(1);
+        self.calm_down(clock::now());
         self.grid.advance();
     }
 
@@ -213,11 +214,12 @@ impl Session {
         }
     }
 
-    /// A checkpoint in the code of the current job: the part `done` of its work is done (0 to 1; `n / m` after n of m
-    /// pieces). If the application saves energy ([`Session::save_energy`]) and the rest of the job no longer fits into
-    /// the time until its deadline, asks the daemon for the clock at which it fits, until the deadline. `levels` (0 to
-    /// 10) asks for this number of levels of the clock more, for a job that is harder than the ones before. A later
-    /// checkpoint of the same job at which its rest fits again lowers the clock.
+    /// A checkpoint in the code of the current job, of whose work the part `done` (0 to 1; `n / m` after n of m pieces)
+    /// is done. If the application saves energy ([`Session::save_energy`]) and the rest of the job no longer fits into
+    /// the time until its deadline, the daemon is asked for the clock at which it fits, until the job ends, at most
+    /// until the deadline. The cost of such a job is not used for predictions. `levels` (0 to 10) asks for so many
+    /// levels of the clock more, for a job that is harder than the ones before. A later checkpoint of the same job at
+    /// which its rest fits again lowers the clock.
     ///
     /// Returns whether the daemon was asked. Never fails, blocks or allocates. If the application does not save energy,
     /// a checkpoint is one read of shared memory; otherwise it also reads two clocks. Only a checkpoint that asks
@@ -246,7 +248,8 @@ impl Session {
     }
 
     /// Ends the current job, with `next` as the foresight for the next job. Never fails, blocks or allocates: two
-    /// clock readings, one record in shared memory, and at most one wake-up call. If the daemon has missed a look,
+    /// clock readings, one record in shared memory, and at most one wake-up call; a record and a wake-up call more if
+    /// the job asked for a higher clock ([`Session::checkpoint`]), which may fall now. If the daemon has missed a look,
     /// also one check of the connection per second. One exception: the job at whose end the daemon is found gone
     /// starts the helper thread. Returns the record.
     pub fn end_cycle(&mut self, next: Foresight) -> JobRecord {
@@ -257,12 +260,24 @@ impl Session {
         let mut job = JobRecord { k, release, finish, cost: cpu - self.cpu, next: self.checked(next) };
         let grant = self.link.grant();
         self.foresee(&mut job, grant);
+        self.calm_down(finish);
         self.link.report(JobEvent::End(job), finish);
         self.count(finish, deadline, grant);
         self.slowdown.observe(release, deadline, finish, job.cost);
         (self.cpu, self.hint) = (cpu, next.hint());
         self.grid.advance();
         job
+    }
+
+    /// If the current job asked for a higher clock, says that nothing of it is left, so that the clock falls now and
+    /// not at the deadline.
+    fn calm_down(&mut self, now: Instant) {
+        let Job { k, deadline, .. } = self.grid.job();
+        if self.hurried.take() == Some(k) {
+            let left_time = deadline.since(now).min(Checkpoint::LONGEST);
+            let ended = Checkpoint { k, left_run: Nanos::ZERO, left_time, levels: 0 };
+            self.link.report(JobEvent::Checkpoint(ended), now);
+        }
     }
 
     fn checked(&mut self, known: Foresight) -> Foresight {

@@ -241,7 +241,11 @@ fn a_checkpoint_asks_only_if_the_application_saves_energy_and_its_job_is_late() 
     let asked: Vec<_> = daemon.events().into_iter().map(levels).collect();
     assert_eq!(asked, [Some(0), Some(Checkpoint::MAX_LEVELS)]);
     session.end_cycle(Foresight::Nothing);
+    let [JobEvent::Checkpoint(ended), JobEvent::End(_)] = daemon.events()[..] else { panic!("the clock may fall") };
+    assert_eq!((ended.k, ended.left_run, ended.levels), (0, Nanos::ZERO, 0));
     assert!(!session.checkpoint(1.0, 0), "another job");
+    session.end_cycle(Foresight::Nothing);
+    assert_eq!(daemon.events().len(), 1, "it did not hurry");
     assert!([f64::NAN, -0.1, 1.1].into_iter().all(|done| !session.checkpoint(done, 9)));
     assert_eq!(session.counters().nonsense, 3);
 }

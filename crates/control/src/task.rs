@@ -19,6 +19,10 @@ const FORGET: f64 = 1.02;
 /// Fraction of the shortest cost below which a prediction is not followed.
 const TRUST: f64 = 0.5;
 
+/// Jobs in a row whose costs may be left out. With more, an application whose jobs all ask for a higher clock would
+/// keep the reservation of its earlier jobs for ever, so the next cost teaches.
+const LEFT_OUT: u32 = 8;
+
 /// Number of jobs before an unmodified program requests less than Q̄ …
 const FIRST_JOBS: usize = 3;
 /// … and the factor over the largest of the last costs that it requests then, until its predictor is ready.
@@ -40,6 +44,10 @@ pub struct TaskController {
     next_job: u64,
     /// The foresight of the next job.
     known: Foresight,
+    /// The job whose cost is to be left out.
+    left_out: Option<u64>,
+    /// Jobs in a row whose costs were left out.
+    in_a_row: u32,
     /// The shortest recent cost, in ns: a prediction below half of it, from a predictor that diverged, is not
     /// followed.
     shortest_ns: f64,
@@ -77,6 +85,8 @@ impl TaskController {
             error_ns: 0.0,
             next_job: 0,
             known: Foresight::Nothing,
+            left_out: None,
+            in_a_row: 0,
             shortest_ns: f64::INFINITY,
             last_ns: [0.0; FIRST_JOBS],
             is_modest: is_modest(contract),
@@ -104,10 +114,22 @@ impl TaskController {
         self.error_ns = virtual_error(job.finish, deadline, self.server_period, usage.served) as f64;
         self.predictor.skip(job.k.saturating_sub(self.next_job));
         self.next_job = job.k.saturating_add(1);
-        self.remember(job.cost.as_f64());
-        self.predictor.observe(job.cost.as_f64(), self.known.hint());
+        if self.left_out.take() == Some(job.k) && self.in_a_row < LEFT_OUT {
+            self.in_a_row += 1;
+            self.predictor.skip(1);
+        } else {
+            self.in_a_row = 0;
+            self.remember(job.cost.as_f64());
+            self.predictor.observe(job.cost.as_f64(), self.known.hint());
+        }
         self.known = job.next;
         self.decide()
+    }
+
+    /// The clock changes within job `k`, so its cost says nothing about later jobs and is not learned (000 §6.4.2). Of
+    /// more than eight such jobs in a row, one is learned.
+    pub fn leave_out(&mut self, k: u64) {
+        self.left_out = Some(k);
     }
 
     /// Takes foresight about the job that begins. Returns its budget if it changed.
@@ -342,6 +364,25 @@ mod tests {
         assert_eq!(controller.on_usage(&job(2, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
         // Job 3 is lost: job 4 is another short one, and a long one follows.
         assert_eq!(controller.on_usage(&job(4, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
+    }
+
+    #[test]
+    fn the_cost_of_a_job_whose_clock_changed_teaches_nothing_unless_all_are_so() {
+        let mut controller = TaskController::new(&contract("mma:1,2"));
+        run(&mut controller, &[8, 16]);
+        controller.leave_out(2);
+        assert_eq!(controller.on_usage(&job(2, 4, 0, Foresight::Nothing)), Nanos::from_millis(4), "a long one follows");
+        assert_eq!(controller.on_usage(&job(3, 16, 0, Foresight::Nothing)), Nanos::from_millis(2), "8 ms, not 4");
+        controller.leave_out(3);
+        assert_eq!(controller.on_usage(&job(4, 8, 0, Foresight::Nothing)), Nanos::from_millis(4));
+        let mut controller = TaskController::new(&contract("ma:1"));
+        run(&mut controller, &[12]);
+        let mut budgets = (1..=10).map(|k| {
+            controller.leave_out(k);
+            controller.on_usage(&job(k, 20, 0, Foresight::Nothing))
+        });
+        assert!(budgets.by_ref().take(8).all(|budget| budget == Nanos::from_millis(3)));
+        assert_eq!(budgets.next(), Some(Nanos::from_millis(5)), "the ninth in a row");
     }
 
     #[test]

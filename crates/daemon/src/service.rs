@@ -136,6 +136,7 @@ impl Service {
             DaemonError::Part(Problem::new("net_answer", format!("net.answer: {error}"), next_step))
         })?;
         let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
+        control.ready.clock.take().iter().for_each(|memory| energy.ask_scheduler(memory));
         let sockets = api::bind(config, &directory)?;
         let (web, opened) = Web::start(&config.web);
         Ok(Service {

@@ -372,6 +372,16 @@ typedef struct qf_source qf_source;
 typedef struct qf_subscription qf_subscription;
 
 /**
+ * The data after a transcoder.
+ */
+typedef struct qf_transcoded qf_transcoded;
+
+/**
+ * A chain of transcoders. One call at a time may use it.
+ */
+typedef struct qf_transcoders qf_transcoders;
+
+/**
  * Runs job number `k` (from 0) of a task started with qf_start_periodic. Return 0 to continue.
  */
 typedef int (*qf_job)(void *data, uint64_t k);
@@ -1102,6 +1112,12 @@ typedef struct qf_decided {
  */
 typedef void (*qf_decided_handler)(void *data, const struct qf_decided *decided);
 
+/**
+ * Transcodes `size` bytes at `bytes`, and writes the result with qf_transcoded_write. Return false on failure: the
+ * data then stays as it was. Called in the thread that submits, which holds the chain: do not use the source inside.
+ */
+typedef bool (*qf_transcode)(void *data, const void *bytes, size_t size, struct qf_transcoded *transcoded);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1393,10 +1409,10 @@ enum qf_status qf_save_energy(struct qf_session *task,
                               struct qf_energy_saving *saving);
 
 /**
- * A checkpoint in the code of the current job: the part `done` (0 to 1) of its work is done. If the task saves energy
- * (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises until the
- * deadline. `levels` (0 to 10; more count as 10) asks for this number of levels of the clock more, for a job that is
- * harder than the ones before. Never blocks. QF_INVALID: `done` is not a number from 0 to 1.
+ * A checkpoint in the code of the current job, of whose work the part `done` (0 to 1) is done. If the task saves
+ * energy (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises
+ * until the job ends, at most until the deadline. `levels` (0 to 10; more count as 10) asks for so many levels of the
+ * clock more, for a job that is harder than the ones before. Never blocks. QF_INVALID: `done` is no number from 0 to 1.
  */
 enum qf_status qf_checkpoint(struct qf_session *task,
                              double done,
@@ -2454,6 +2470,51 @@ enum qf_status qf_channel_set_parameter(struct qf_channel *channel,
                                         const char *parameter,
                                         int64_t value,
                                         bool everywhere);
+
+/**
+ * Returns a chain without transcoders. The first `head` bytes of an event, the structure of its type, do not pass
+ * through it. Never null. Free it with qf_transcoders_free, or give it to qf_source_set_transcoders.
+ */
+struct qf_transcoders *qf_transcoders_new(size_t head);
+
+/**
+ * Adds a transcoder to the end of the chain. `name`, which receivers read, has 1 to 21 of a-z, A-Z, 0-9 and '_', and
+ * is in the chain once. If a mandatory transcoder fails, the event is not submitted, and the call that submits returns
+ * QF_REFUSED; if an optional one fails, the event is submitted without it.
+ */
+enum qf_status qf_transcoders_add(struct qf_transcoders *chain,
+                                  const char *name,
+                                  bool mandatory,
+                                  qf_transcode transcode,
+                                  void *data);
+
+/**
+ * Frees a chain that no source has. Null is allowed.
+ */
+void qf_transcoders_free(struct qf_transcoders *chain);
+
+/**
+ * From now on the chain runs on each event of the source before it is submitted, in the submitting thread. It belongs
+ * to the source, also if the call fails: do not use or free it any more. A null `chain` ends transcoding. After this
+ * call returns, the functions of the previous chain are not called again.
+ */
+enum qf_status qf_source_set_transcoders(struct qf_source *source,
+                                         struct qf_transcoders *chain);
+
+/**
+ * Appends `size` bytes to the data after the transcoder. QF_INVALID: the data would be longer than 1 MiB.
+ */
+enum qf_status qf_transcoded_write(struct qf_transcoded *transcoded,
+                                   const void *data,
+                                   size_t size);
+
+/**
+ * Name of the transcoder that the source applied to the event in this place, from 0, in the order of application;
+ * null: no more. `event` is the pointer that the handler got, not a copy of the event. The name is valid until the
+ * handler returns. It comes from another process, which may name what it did not apply.
+ */
+const char *qf_event_transcoded(const struct qf_event *event,
+                                size_t place);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -12,6 +12,7 @@ use qfabric_client::{Client, Instant};
 
 use crate::ecalls::{bytes, give, optional, take_back};
 use crate::status::{Failure, borrow, put, put_unless_null, qf_bool, qf_status, settle, text};
+use crate::transcoders::Shown;
 
 /// A connection for channels. Everything opened with it ends when it ends.
 pub struct qf_channels(Channels);
@@ -20,7 +21,7 @@ pub struct qf_channels(Channels);
 pub struct qf_channel(Channel);
 
 /// A source of events of a channel.
-pub struct qf_source(Source);
+pub struct qf_source(pub(crate) Source);
 
 /// A sink of events of a channel.
 pub struct qf_sink(Sink);
@@ -103,7 +104,7 @@ pub struct qf_decided {
 /// Called by qf_channels_poll, in its thread, for each decision.
 pub type qf_decided_handler = Option<extern "C" fn(data: *mut c_void, decided: *const qf_decided)>;
 
-struct Data(*mut c_void);
+pub(crate) struct Data(pub(crate) *mut c_void);
 
 // SAFETY: the pointer is only passed to the C function it came with, by the polling thread, one thread at a time.
 unsafe impl Send for Data {}
@@ -283,7 +284,8 @@ pub unsafe extern "C" fn qf_channel_sink_subscribe(
         // Captures the whole `Data`, which is Send, instead of the pointer inside it.
         let data = &data;
         let host = std::ffi::CString::new(event.host).unwrap_or_default();
-        handler(data.0, host.as_ptr(), &shown(event));
+        let shown = Shown::new(shown(event), &event.attributes);
+        handler(data.0, host.as_ptr(), shown.event());
     };
     // SAFETY: the caller guarantees that the pointers are null or live.
     let join = || unsafe { give(sink, qf_sink(borrow(channel)?.0.sink_subscribe(&SinkOptions::default(), handle)?)) };

@@ -44,10 +44,10 @@ pub unsafe extern "C" fn qf_save_energy(task: *mut qf_session, saving: *mut qf_e
     unsafe { run(task, save) }
 }
 
-/// A checkpoint in the code of the current job: the part `done` (0 to 1) of its work is done. If the task saves energy
-/// (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises until the
-/// deadline. `levels` (0 to 10; more count as 10) asks for this number of levels of the clock more, for a job that is
-/// harder than the ones before. Never blocks. QF_INVALID: `done` is not a number from 0 to 1.
+/// A checkpoint in the code of the current job, of whose work the part `done` (0 to 1) is done. If the task saves
+/// energy (qf_save_energy) and the rest of the job no longer fits into the time until its deadline, the clock rises
+/// until the job ends, at most until the deadline. `levels` (0 to 10; more count as 10) asks for so many levels of the
+/// clock more, for a job that is harder than the ones before. Never blocks. QF_INVALID: `done` is no number from 0 to 1.
 ///
 /// # Safety
 /// `task` is a live, started handle.

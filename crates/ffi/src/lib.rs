@@ -34,3 +34,4 @@ mod sockets;
 mod status;
 mod stream;
 mod suggest;
+mod transcoders;

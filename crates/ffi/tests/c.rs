@@ -228,6 +228,11 @@ fn events_that_a_c_program_queues_arrive_in_order() {
 }
 
 #[test]
+fn a_c_program_transcodes_its_events_and_its_sink_knows_what_was_applied() {
+    run_beside_a_daemon("transcode.c");
+}
+
+#[test]
 fn a_c_program_is_called_when_an_overload_begins_and_ends() {
     run_beside_a_daemon("overload.c");
 }

@@ -291,6 +291,15 @@ impl App {
         }
     }
 
+    /// The clock changes within job `k`: its cost is not learned.
+    pub(crate) fn leave_out(&mut self, k: u64) {
+        for thread in &mut self.threads {
+            if let Governor::Marked(controller) = &mut thread.governor {
+                controller.leave_out(k);
+            }
+        }
+    }
+
     /// Handles foresight for the job that begins.
     pub(crate) fn on_begin(&mut self, known: qfabric_types::Foresight) {
         self.end_rest();

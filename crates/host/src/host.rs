@@ -454,8 +454,8 @@ impl Host {
             JobEvent::End(job) if !self.is_possible(at, &job) => return self.ignore(),
             JobEvent::End(job) => self.apps[at].on_job(job, self.now),
             JobEvent::Begin { known, .. } => self.apps[at].on_begin(known),
-            // Concerns the clock, not the reservation.
-            JobEvent::Checkpoint(_) => return,
+            // Only of jobs for which the clock changes.
+            JobEvent::Checkpoint(checkpoint) => return self.apps[at].leave_out(checkpoint.k),
         }
         self.report_job(at);
         self.due = self.due.min(self.apps[at].due);

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use qfabric_host::{HostEvent, Input, Limits, Outcome};
 use qfabric_types::api::{ApplicationScope, Problem};
+use qfabric_types::ring::{Checkpoint, JobEvent};
 use qfabric_types::{AppId, Class, Contract, Instant, JobSource, Nanos, Owner, Sample, Share, ThreadId};
 
 #[test]
@@ -22,6 +23,21 @@ fn an_admitted_thread_starts_with_its_maximum_and_follows_its_jobs() {
     assert_eq!((seen.quality.jobs, seen.quality.misses), (3, 1));
     assert_eq!((seen.wanted, seen.granted), (share(40), share(40)));
     assert_eq!(seen.used, Share::from_ppm(333_334));
+}
+
+#[test]
+fn a_job_whose_clock_changes_at_a_checkpoint_is_not_learned() {
+    let mut bench = Bench::new(share(90));
+    let app = bench.join_thread(&marked(), 7).unwrap();
+    bench.job(app, 0, 12, 0);
+    let (left_run, left_time) = (Nanos::from_millis(9), Nanos::from_millis(5));
+    let late = Checkpoint { k: 1, left_run, left_time, levels: 0 };
+    bench.input(Input::Job { app, event: JobEvent::Checkpoint(late) });
+    bench.job(app, 1, 8, 0);
+    assert_eq!(bench.budget_us(7), 3_000, "12 ms in four periods, as before");
+    bench.job(app, 2, 8, 0);
+    assert_eq!(bench.budget_us(7), 2_000);
+    assert_eq!(bench.host.application(app).unwrap().quality.jobs, 3, "it counts as a job");
 }
 
 #[test]

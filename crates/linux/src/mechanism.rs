@@ -92,6 +92,11 @@ pub trait Mechanism {
         None
     }
 
+    /// The memory of [`ext::SchedulerClock`], if the mechanism asks for clocks itself.
+    fn clock_memory(&self) -> Option<OwnedFd> {
+        None
+    }
+
     /// Place in that memory at which events for the thread are raised; `None` if events favour no server of the thread.
     fn raised_for(&self, _thread: ThreadId) -> Option<RaiseTarget> {
         None

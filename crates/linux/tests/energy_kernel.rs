@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use qfabric_linux::ext::{Ext, ExtConfig, SchedulerClock};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::power::{self, Clock, KnobName, MeanClock, Meters, Radio, Reading, SYS};
-use qfabric_linux::testing::{live_lock, skip};
+use qfabric_linux::testing::{Worker, live_lock, skip};
 use qfabric_types::{Energy, EnergySource, Instant};
 
 /// I/O ports of the firmware: the setting of the clock, and the part of the battery that is left, in percent.
@@ -245,6 +246,30 @@ fn a_limit_by_heat_is_gone_after_the_heat_although_a_turn_saw_it() {
     eventually("it is still hot", || most() == hot);
     cooling.iter().for_each(|device| set(device.join("cur_state"), 0));
     eventually("the heat is over", || most() == "206000");
+}
+
+#[test]
+fn the_scheduler_asks_for_the_clock_and_no_longer_after_its_end() {
+    let Some(_live) = machine() else { return };
+    if let Err(error) = Ext::supported() {
+        return skip(error);
+    }
+    let (_run, mut journal) = run_folder();
+    let clock = power::clocks(Path::new(SYS)).remove(0);
+    journal.turn(&clock.knob(KnobName::Governor), "schedutil").unwrap();
+    let ext = Ext::load(&ExtConfig::default()).unwrap();
+    assert!(SchedulerClock::governs(Path::new(SYS), &clock));
+    let asks = SchedulerClock::map(&ext.clock().try_clone_to_owned().unwrap()).unwrap();
+    let busy = Worker::burning();
+    for (part, khz) in [(0.1, "59000"), (1.0, "206000"), (0.1, "59000")] {
+        asks.set(part);
+        eventually("the clock follows", || text(format!("{CPUFREQ}/scaling_cur_freq")) == khz);
+    }
+    assert_eq!(ext.exit_reason(), None);
+    drop(ext);
+    assert!(!SchedulerClock::governs(Path::new(SYS), &clock));
+    drop(busy);
+    assert_eq!(journal.turn_back(), Vec::<String>::new());
 }
 
 /// The first of the two cards of `mac80211_hwsim`, with this power save.

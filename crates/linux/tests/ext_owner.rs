@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ext_shared::{Servers, hogs, load, server, sleep_ms};
-use qfabric_linux::ext::{Ext, ExtConfig, ExtError};
+use qfabric_linux::ext::{Ext, ExtConfig, ExtError, SchedulerClock};
 use qfabric_linux::testing::Worker;
 
 fn state() -> String {
@@ -66,6 +66,21 @@ fn unloading_under_load_puts_all_threads_back_and_loading_works_again() {
     assert_eq!(state(), "disabled");
     assert!(reserved.share_over(Duration::from_millis(200)) > 0.1);
     assert!(workers.iter().all(|worker| worker.share_over(Duration::from_millis(100)) > 0.01));
+}
+
+#[test]
+fn a_scheduler_that_asks_for_clocks_stays_in_charge() {
+    let Some(mut ext) = load() else { return };
+    let clock = SchedulerClock::map(&ext.clock().try_clone_to_owned().unwrap()).unwrap();
+    let workers = hogs(4);
+    let mut servers = Servers::of(&mut ext);
+    let (_id, reserved) = servers.hog(&server(10, 2));
+    for part in [0.3, 1.0, 0.0] {
+        clock.set(part);
+        assert!(reserved.share_over(Duration::from_millis(100)) > 0.1);
+    }
+    assert_eq!(servers.ext.exit_reason(), None);
+    drop(workers);
 }
 
 /// Forty threads share 1 ms in each second, so each waits longer for its turn than the kernel allows: the limit is that

@@ -12,9 +12,10 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use qfabric_conference::wire::{FRAGMENT, Feedback};
 use qfabric_conference::{
-    Codec, Concession, CpuTime, JoinOptions, Level, LevelLadder, LevelSwitch, Report, ServeOptions, Source, Stop,
-    available, join, request_level, serve,
+    Codec, Concession, CpuTime, JoinOptions, Level, LevelLadder, LevelSwitch, Preset, PresetLadder, Report,
+    ServeOptions, Source, Stop, available, join, request_level, serve,
 };
+use qfabric_energy::{Model, SHIPPED};
 use qfabric_types::{Contract, Nanos, Share};
 
 /// A video conference over channels, whose codec, quality and picture size can change while it runs
@@ -83,6 +84,13 @@ struct Serve {
     /// the first values are the first level. The median receiver counts
     #[arg(long, value_name = "WHAT=VALUE,VALUE")]
     adapt: Vec<Concession>,
+    /// Presets of the H.264 encoder, such as ultrafast,veryfast,medium: the one that needs the least energy for coding and
+    /// sending runs, by measured CPU times and sizes and by --energy-model
+    #[arg(long, value_delimiter = ',', value_name = "PRESET,PRESET")]
+    presets: Vec<Preset>,
+    /// Model of the energy of this device, as for `qfabric sim energy`
+    #[arg(long, value_name = "NAME", default_value = "pixel6-tensor", value_parser = energy_model)]
+    energy_model: Model,
     /// A picture that has not arrived this long after it was coded is dropped
     #[arg(long, default_value = "1s")]
     deadline: Nanos,
@@ -190,12 +198,18 @@ fn serving(options: Serve) -> Result<()> {
         deadline: options.deadline,
         fragment: options.fragment as usize,
         ladder,
+        presets: (!options.presets.is_empty()).then(|| PresetLadder::new(&options.presets, &options.energy_model)),
         cpu: common.cpu(),
         socket: common.socket.clone(),
         stop,
     };
     let json = common.json;
     serve(&settings, &switch, &move |report| print(json, report, &|| served(report)))
+}
+
+fn energy_model(name: &str) -> Result<Model, String> {
+    let names = || SHIPPED.map(|(name, _)| name).join(", ");
+    Model::shipped(name).ok_or_else(|| format!("there is no model {name:?}; use {}", names()))
 }
 
 /// The ladder of `--adapt`, without codecs that this host lacks.

@@ -11,7 +11,7 @@ from typing import NamedTuple as _NamedTuple
 
 from . import _qfabric
 from ._qfabric import Error, NoDaemon, Refused, SinkEnded, __version__
-from .channels import Channels
+from .channels import Channels, transcoded
 from .cpu import Cpu, Probe
 from .delays import DelayRecorder
 from .ecalls import ECalls
@@ -60,6 +60,7 @@ __all__ = [
     "status",
     "store_profile",
     "suggest",
+    "transcoded",
     "__version__",
 ]
 

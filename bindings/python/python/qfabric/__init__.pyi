@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from .channels import Channels as Channels
+from .channels import transcoded as transcoded
 from .ecalls import ECalls as ECalls
 
 __version__: str

@@ -35,7 +35,7 @@ class Channels:
         #: "app.rate_milli" is thousandths of an event per second for the sinks of one host. An encoder that sends less
         #: loses no events, whereas pacing would hold events back. An amount of None: no longer decided.
         self.on_decided = None
-        #: The last 256 other notices of the daemon: refused events, members that ended.
+        #: The last 256 other notices: refused events, members that ended, optional transcoders that failed.
         self.notices = collections.deque(maxlen=256)
 
     @property
@@ -189,18 +189,54 @@ def _json(fields, tail):
     return json.dumps({**fields, "tail": bytes(tail).hex()} if tail else fields)
 
 
+def transcoded(event):
+    """The transcoders that the source applied to an event of a sink, in this order. They come from another process: a
+    source may name what it did not apply."""
+    return _qfabric.transcoded(json.dumps(event["attributes"]))
+
+
 class Source:
     """A source of events."""
 
     def __init__(self, channels, native):
         self._channels = channels
         self._native = native
+        self._transcoders = []
+
+    def set_transcoders(self, *transcoders):
+        """From now on, each event's tail passes through these transcoders before it is submitted, in the thread that
+        submits; none: no transcoder. Each one is (name, function, mandatory): the function takes and returns bytes. If
+        a mandatory one raises an exception, submit raises it; if an optional one does, the event is submitted without
+        it, and `Channels.notices` tells why. Sinks ask `qfabric.transcoded(event)` which of them were applied.
+
+        source.set_transcoders(("gray", to_gray, True), ("zlib", zlib.compress, False))
+        """
+        attribute = _qfabric.transcoder_attribute
+        chain = [(attribute(name), name, function, mandatory) for name, function, mandatory in transcoders]
+        if len({name for _, name, *_ in chain}) < len(chain):
+            raise ValueError("a transcoder is twice in the chain; give it another name")
+        self._transcoders = chain
+
+    def _transcode(self, tail, attributes):
+        """The tail after the transcoders, and the attributes with what was applied."""
+        applied = {}
+        for attribute, name, function, mandatory in self._transcoders:
+            try:
+                tail = bytes(function(bytes(tail)))
+            except Exception as error:
+                if mandatory:
+                    raise
+                self._channels.notices.append({"kind": "transcoder failed", "transcoder": name, "why": repr(error)})
+            else:
+                applied[attribute] = len(applied) + 1
+        return tail, {**(attributes or {}), **applied}
 
     def submit(self, fields, type=None, attributes=None, deadline=None, tail=b""):
         """Submits an event; deadline is in seconds from now; tail is the bytes behind the event's structure (1 MiB at most,
         structure included), which sinks receive as hexadecimal digits in fields["tail"]. Returns a dict with number,
         remote, local, filtered, dropped."""
-        sent = self._native.submit_json(type, _json(fields, tail), json.dumps(attributes or {}), deadline)
+        tail, attributes = self._transcode(tail, attributes)
+        sent = self._native.submit_json(type, _json(fields, tail), json.dumps(attributes), deadline)
         return dict(zip(("number", "remote", "local", "filtered", "dropped"), sent))
 
     def submit_queued(self, fields, type=None, attributes=None, deadline=None, tail=b"", patience=1.0):
@@ -208,7 +244,8 @@ class Source:
         event, and later events of this source wait behind it. At most 256 events, or 192 KiB, of the connection are
         without an answer; the call waits at most `patience` seconds for room and then raises Refused. Call `drain`
         before `leave`: events that still wait are lost with the source."""
-        self._native.submit_queued_json(type, _json(fields, tail), json.dumps(attributes or {}), deadline, patience)
+        tail, attributes = self._transcode(tail, attributes)
+        self._native.submit_queued_json(type, _json(fields, tail), json.dumps(attributes), deadline, patience)
 
     def drain(self, patience=1.0):
         """Waits at most `patience` seconds until all events of `submit_queued` have gone to the channel or were refused.

@@ -55,7 +55,7 @@ pub use handle::{Channel, Filter, SinkOptions, SourceOptions, Spec};
 pub use inbox::Notice;
 pub use members::{Received, Sink, Source, Submission};
 pub use session::{Channels, Registration};
-pub use transcoders::{Transcoder, Transcoders, transcoded};
+pub use transcoders::{Transcoder, Transcoders, transcoded, transcoder_attribute};
 
 pub use qfabric_types::api::channel::policies::*;
 pub use qfabric_types::api::channel::{

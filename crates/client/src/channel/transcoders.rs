@@ -61,34 +61,35 @@ impl Transcoders {
     ///
     /// # Errors
     /// [`ClientError::Value`]: its name is no part of an attribute's name, or the chain has it already.
-    pub fn optional(self, transcoder: impl Transcoder + 'static) -> Result<Transcoders, ClientError> {
-        self.with(Step { is_mandatory: false, transcoder: Box::new(transcoder) })
+    pub fn optional(mut self, transcoder: impl Transcoder + 'static) -> Result<Transcoders, ClientError> {
+        self.add(false, transcoder)?;
+        Ok(self)
     }
 
     /// Adds a transcoder without which an event must not be submitted.
     ///
     /// # Errors
     /// As [`Transcoders::optional`].
-    pub fn mandatory(self, transcoder: impl Transcoder + 'static) -> Result<Transcoders, ClientError> {
-        self.with(Step { is_mandatory: true, transcoder: Box::new(transcoder) })
+    pub fn mandatory(mut self, transcoder: impl Transcoder + 'static) -> Result<Transcoders, ClientError> {
+        self.add(true, transcoder)?;
+        Ok(self)
     }
 
-    fn with(mut self, step: Step) -> Result<Transcoders, ClientError> {
-        let name = step.transcoder.name();
-        let fits = (1..=MAX_KEY - PREFIX.len()).contains(&name.len());
-        if !fits || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            let most = MAX_KEY - PREFIX.len();
-            let next = format!("use 1 to {most} of a-z, A-Z, 0-9 and '_'");
-            return Err(ClientError::invalid(format!("{name:?} is no name of a transcoder"), next));
-        }
+    /// Adds a transcoder to the end of the chain; see [`Transcoders::mandatory`] and [`Transcoders::optional`].
+    ///
+    /// # Errors
+    /// As [`Transcoders::optional`]. The chain is unchanged.
+    pub fn add(&mut self, is_mandatory: bool, transcoder: impl Transcoder + 'static) -> Result<(), ClientError> {
+        let name = transcoder.name();
+        transcoder_attribute(name)?;
         if self.steps.iter().any(|known| known.transcoder.name() == name) {
             return Err(ClientError::invalid(
                 format!("the chain has a transcoder {name} already"),
                 "give it another name",
             ));
         }
-        self.steps.push(step);
-        Ok(self)
+        self.steps.push(Step { is_mandatory, transcoder: Box::new(transcoder) });
+        Ok(())
     }
 
     pub(super) fn run(&mut self, payload: &[u8]) -> Result<Transcoded, ClientError> {
@@ -121,6 +122,21 @@ impl Transcoded {
         let attributes: Vec<(&str, i64)> = event.attributes.iter().copied().chain(places).collect();
         submit(&Submission { attributes: &attributes, payload: &self.payload, ..*event })
     }
+}
+
+/// The attribute by which an event says that the transcoder `name` was applied: its value is the place of the
+/// transcoder in the order of application, from 1. For sources that run their transcoders themselves; [`transcoded`] reads it.
+///
+/// # Errors
+/// [`ClientError::Value`]: `name` is no part of an attribute's name.
+pub fn transcoder_attribute(name: &str) -> Result<String, ClientError> {
+    let most = MAX_KEY - PREFIX.len();
+    let fits = (1..=most).contains(&name.len());
+    if !fits || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        let next = format!("use 1 to {most} of a-z, A-Z, 0-9 and '_'");
+        return Err(ClientError::invalid(format!("{name:?} is no name of a transcoder"), next));
+    }
+    Ok(format!("{PREFIX}{name}"))
 }
 
 /// The names of the transcoders that the source applied to an event, in this order.

@@ -70,6 +70,8 @@ pub(crate) struct Ready {
     pub policy: String,
     /// Memory through which handlers in the kernel raise events for servers, if the mechanism has it.
     pub raised: Option<OwnedFd>,
+    /// Memory through which the mechanism is told the clock that it asks for, if it does so.
+    pub clock: Option<OwnedFd>,
 }
 
 /// The control thread cannot start.
@@ -162,6 +164,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
     let own = if which == Kind::Ext { reservation } else { None };
     let host = Host::new(host_config(&config, &opened, own));
     let (name, raised) = (opened.mechanism.name(), opened.mechanism.raised_memory());
+    let clock = opened.mechanism.clock_memory();
     let capacity = host.status().capacity;
     let policy = own_policy.unwrap_or_else(|| own_server(own, host.own_cpu()));
     let own = Own::new(own, host.own_cpu());
@@ -171,7 +174,7 @@ fn prepare(parts: Parts) -> Result<(Engine, Ready), StartError> {
         .with_room(Some(opened.room))
         .with_fallback(config.mechanism.fallback, opened.journal, reservation);
     let observer = observe::open();
-    let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised };
+    let ready = Ready { capacity, mechanism: name, observer: observer.name(), policy, raised, clock };
     Ok((Engine::new(core, observer, Bounds::of(&config), config.host_limits(), memory, commands, ending)?, ready))
 }
 

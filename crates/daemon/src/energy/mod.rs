@@ -17,13 +17,16 @@ mod look;
 mod public;
 mod saving;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
+use qfabric_linux::ext::SchedulerClock;
 use qfabric_linux::power::{MeanClock, Meters};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::energy::{EnergySaving, EnergyStatus};
@@ -84,13 +87,18 @@ enum Message {
 
 /// The way of checkpoints from the control thread to the thread of the account, which writes the clocks.
 #[derive(Clone, Debug)]
-pub(crate) struct Checkpoints(SyncSender<Message>);
+pub(crate) struct Checkpoints {
+    thread: SyncSender<Message>,
+    /// Whether the clocks are limited.
+    limited: Arc<AtomicBool>,
+}
 
 impl Checkpoints {
-    /// A job of the application is at a checkpoint. Never blocks.
-    pub(crate) fn tell(&self, app: AppId, checkpoint: Checkpoint) {
+    /// A job of the application is at a checkpoint. Returns whether its clock may change. Never blocks.
+    pub(crate) fn tell(&self, app: AppId, checkpoint: Checkpoint) -> bool {
         // With a full queue, or a thread that ends, the clock stays.
-        let _ = self.0.try_send(Message::Checkpoint(app, checkpoint));
+        let is_told = self.thread.try_send(Message::Checkpoint(app, checkpoint)).is_ok();
+        is_told && self.limited.load(Ordering::Relaxed)
     }
 }
 
@@ -138,6 +146,14 @@ impl EnergyAccount {
         // The first look only sets the baseline.
         account.look(&[]);
         Ok(Arc::new(account))
+    }
+
+    /// From now on the scheduler with this memory asks for the clocks that follow it.
+    pub(crate) fn ask_scheduler(&self, memory: &OwnedFd) {
+        match SchedulerClock::map(memory) {
+            Ok(clock) => self.state.with(|state| state.saving.ask_scheduler(clock)),
+            Err(error) => tracing::warn!(%error, "the scheduler asks for no clock, and clocks are limited instead"),
+        }
     }
 
     /// The look of the thread: counts, chooses the clock of applications that save, and shows the coarse amounts.
@@ -205,7 +221,10 @@ impl EnergyAccount {
 
     /// The way of checkpoints to the thread; `None` before it has started.
     pub(crate) fn checkpoints(&self) -> Option<Checkpoints> {
-        self.state.with(|state| state.thread.clone()).map(Checkpoints)
+        self.state.with(|state| {
+            let (thread, limited) = (state.thread.clone()?, state.saving.limited());
+            Some(Checkpoints { thread, limited })
+        })
     }
 
     /// A job of the application is at a checkpoint: chooses the clock until its deadline.

@@ -15,8 +15,9 @@
 //!                              lower        upper
 //! ```
 //! If more than [`LATE`] of the jobs between two looks of the daemon's thread were late, the clock becomes the highest one
-//! ([`lateness`]). A job that is late in its course raises the clock until its deadline ([`raises`]). The frequencies
-//! are those of this host; the power model only says below which one nothing is saved ([`Frequencies`]).
+//! ([`lateness`]). A job that is late in its course raises the clock until it ends, at most until its deadline
+//! ([`raises`]). The frequencies are those of this host; the power model only says below which one nothing is saved
+//! ([`Frequencies`]).
 
 mod frequencies;
 mod lateness;
@@ -28,8 +29,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use qfabric_energy::{Cpu, USABLE};
+use qfabric_linux::ext::SchedulerClock;
 use qfabric_linux::journal::Journal;
 use qfabric_linux::power::{self, Clock, FOLDER, FULL, KnobName, PowerManager};
 use qfabric_linux::threads;
@@ -82,7 +86,10 @@ pub(super) struct Saving {
     part: f64,
     /// The clocks at the last choice.
     clocks: Vec<Clock>,
-    limited: bool,
+    /// Asks for the clocks that follow it, if the mechanism can.
+    scheduler: Option<SchedulerClock>,
+    /// Whether the clocks are limited; the control thread reads it.
+    limited: Arc<AtomicBool>,
     missing: Vec<String>,
     /// Why knobs are not back after the last application that saves has left.
     not_back: Vec<String>,
@@ -105,10 +112,16 @@ impl Saving {
             measured: BTreeSet::new(),
             part: 1.0,
             clocks: Vec::new(),
-            limited: false,
+            scheduler: None,
+            limited: Arc::default(),
             missing: Vec::new(),
             not_back: Vec::new(),
         }
+    }
+
+    /// From now on the scheduler asks for the clocks that follow it.
+    pub(super) fn ask_scheduler(&mut self, scheduler: SchedulerClock) {
+        self.scheduler = Some(scheduler);
     }
 
     /// From now on the application saves energy.
@@ -122,8 +135,22 @@ impl Saving {
 
     pub(super) fn of(&self, app: AppId) -> Option<EnergySaving> {
         let saver = self.savers.get(&app)?;
-        let Saving { part, limited, missing, .. } = self;
-        Some(EnergySaving { clock_part: *part, clamped: saver.clamped, limited: *limited, missing: missing.clone() })
+        let Saving { part, missing, .. } = self;
+        let limited = self.is_limited();
+        Some(EnergySaving { clock_part: *part, clamped: saver.clamped, limited, missing: missing.clone() })
+    }
+
+    /// Whether the clocks are limited, from now on.
+    pub(super) fn limited(&self) -> Arc<AtomicBool> {
+        self.limited.clone()
+    }
+
+    fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    fn set_limited(&self, limited: bool) {
+        self.limited.store(limited, Ordering::Relaxed);
     }
 
     /// Whether an application saves energy.
@@ -219,7 +246,10 @@ impl Saving {
     fn limit_clocks(&mut self, clocks: Vec<Clock>) {
         self.clocks = clocks;
         let lack = lack_of_clocks(self.allowed, &self.clocks, || power::power_manager(&self.root));
-        self.limited = lack.is_none();
+        self.set_limited(lack.is_none());
+        if lack.is_some() {
+            self.scheduler.iter().for_each(|scheduler| scheduler.set(1.0));
+        }
         let Some(journal) = self.journal.as_mut() else { return };
         if let Some(lack) = lack {
             self.missing.push(lack);
@@ -228,20 +258,20 @@ impl Saving {
         }
         let part = self.raises.bound(self.part);
         for clock in &self.clocks {
-            match limit(journal, clock, part, part > self.part) {
+            match set(journal, clock, part, part > self.part, self.scheduler.as_ref(), &self.sys) {
                 Ok(missing) => self.missing.extend(missing),
                 Err(error) => {
-                    self.limited = false;
+                    self.limited.store(false, Ordering::Relaxed);
                     self.missing.push(error);
                 }
             }
         }
     }
 
-    /// A job of the application is at a checkpoint: until its deadline the clock is as high as the rest of the job
-    /// needs, and as many levels higher as the job asks for. Does nothing while the clocks are not limited.
+    /// A job of the application is at a checkpoint: until its end, or its deadline, the clock is as high as the rest of
+    /// the job needs, and as many levels higher as the job asks for. Does nothing while the clocks are not limited.
     pub(super) fn checkpoint(&mut self, app: AppId, checkpoint: Checkpoint, now: Instant) {
-        if !self.limited || !self.savers.contains_key(&app) {
+        if !self.is_limited() || !self.savers.contains_key(&app) {
             return;
         }
         let before = self.raises.bound(self.part);
@@ -250,7 +280,7 @@ impl Saving {
         if part > self.part + 1e-9 {
             self.raises.set(app, part, checkpoint, now);
         } else {
-            self.raises.end_soon(app, now);
+            self.raises.end_soon(app, checkpoint, now);
         }
         self.turn_from(before);
     }
@@ -267,10 +297,11 @@ impl Saving {
     /// threads are clamped, is asked at the next choice: here a job waits for its clock.
     fn turn_from(&mut self, before: f64) {
         let part = self.raises.bound(self.part);
-        let Some(journal) = self.journal.as_mut().filter(|_| self.limited && part != before) else { return };
+        let is_turned = self.is_limited() && part != before;
+        let Some(journal) = self.journal.as_mut().filter(|_| is_turned) else { return };
         for clock in &self.clocks {
-            if let Err(error) = limit(journal, clock, part, part > self.part) {
-                self.limited = false;
+            if let Err(error) = set(journal, clock, part, part > self.part, self.scheduler.as_ref(), &self.sys) {
+                self.limited.store(false, Ordering::Relaxed);
                 self.missing.push(error);
             }
         }
@@ -328,7 +359,9 @@ impl Saving {
     /// Puts all knobs and clamps back. What cannot be put back yet, such as the clamp of a thread that is just leaving
     /// its reservation, is tried again at the next call.
     fn put_back(&mut self) {
-        (self.part, self.limited, self.lateness) = (1.0, false, Lateness::default());
+        (self.part, self.lateness) = (1.0, Lateness::default());
+        self.set_limited(false);
+        self.scheduler.iter().for_each(|scheduler| scheduler.set(1.0));
         self.raises = Raises::default();
         let Some(mut journal) = self.journal.take() else { return };
         let threads = journal.clamped();
@@ -406,6 +439,34 @@ fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: impl FnOnce() -> Opt
         return Some(why.to_owned());
     }
     manager().map(|manager| format!("the clocks stay as they are: {manager}; to end it: {}", manager.stop))
+}
+
+/// Sets one clock. If it follows the scheduler, the scheduler asks for this part, or more at its own checkpoints, and
+/// there is no limit; but a clock that is `raised` by a checkpoint of an application is limited on both sides, so that
+/// it is in force at once and not only with the next thread of each CPU. Returns what is missing although the clock is
+/// set.
+fn set(
+    journal: &mut Journal,
+    clock: &Clock,
+    part: f64,
+    raised: bool,
+    scheduler: Option<&SchedulerClock>,
+    sys: &Path,
+) -> Result<Option<String>, String> {
+    let Some(scheduler) = scheduler.filter(|_| SchedulerClock::governs(sys, clock)) else {
+        return limit(journal, clock, part, raised);
+    };
+    scheduler.set(part);
+    if raised {
+        return limit(journal, clock, part, raised);
+    }
+    for name in [KnobName::MaxFrequency, KnobName::MinFrequency] {
+        let knob = clock.knob(name);
+        if let Some(before) = journal.before(&knob).map(str::to_owned) {
+            journal.turn(&knob, &before).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(None)
 }
 
 /// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the

@@ -140,7 +140,7 @@ unsafe impl Shared for qfabric_types::memory::SocketPage {}
 impl Mapping {
     /// Maps `bytes` of a map's memory from `offset`, a multiple of the page size. The kernel refuses a range beyond the
     /// map.
-    pub(super) fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
+    pub(crate) fn new(fd: &OwnedFd, bytes: usize, offset: u64, access: ProtFlags) -> io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address of the kernel's choice disturbs no memory in use.
         let at = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, fd, offset)? };
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -19,6 +19,7 @@ pub(super) struct Kernel {
     pub join: Entry,
     pub control: Entry,
     raised: Table,
+    clock: Table,
     servers: Mapping,
     slots: Mapping,
     controls: Mapping,
@@ -60,6 +61,7 @@ impl Kernel {
             join: object.entry("qf_command_join")?,
             control: object.entry("qf_command_control")?,
             raised: object.table(".bss.raised")?,
+            clock: object.table(".bss.clock")?,
             servers: memory(".bss.servers", size_of::<qf_server>() * QF_SLOTS as usize)?,
             slots: memory(".bss.slots", size_of::<qf_slot>() * QF_SLOTS as usize)?,
             controls: memory(".bss.controls", size_of::<qf_control>() * QF_SLOTS as usize)?,
@@ -93,6 +95,10 @@ impl Kernel {
 
     pub(super) fn raised(&self) -> BorrowedFd<'_> {
         self.raised.fd()
+    }
+
+    pub(super) fn clock(&self) -> BorrowedFd<'_> {
+        self.clock.fd()
     }
 
     /// `None` while the scheduler is in charge. The kernel writes the reason before the kind.

@@ -242,6 +242,10 @@ impl Mechanism for ExtMechanism {
         self.ext.raised().try_clone_to_owned().ok()
     }
 
+    fn clock_memory(&self) -> Option<OwnedFd> {
+        self.ext.clock().try_clone_to_owned().ok()
+    }
+
     fn raised_for(&self, thread: ThreadId) -> Option<RaiseTarget> {
         let server = self.server_of(thread).filter(|server| server.request.terms.events)?;
         Some(RaiseTarget { slot: server.id.0, cpu: self.ext.cpu_of(server.id).ok()? })

@@ -7,6 +7,7 @@
 //! | `support.rs` | checks if this kernel can load the scheduler |
 //! | `control.rs` | controllers that choose budgets in the kernel |
 //! | `kernel.rs` | the loaded BPF object: commands and memory |
+//! | `clock.rs` | [`SchedulerClock`]: the clock that the scheduler asks for |
 //! | `refusal.rs` | checks of parameters, and the kernel's refusals as errors |
 //! | `scheduler.rs` | [`Ext`]: loading, servers, threads, events, statistics |
 //! | `mechanism.rs` | [`ExtMechanism`]: applies settings through [`Ext`] |
@@ -17,6 +18,7 @@
 //! when the command returns. When the owner ends, for whatever reason, all threads are back under the kernel's default
 //! scheduler.
 
+mod clock;
 mod control;
 mod error;
 mod kernel;
@@ -26,6 +28,7 @@ mod scheduler;
 mod server;
 mod support;
 
+pub use clock::SchedulerClock;
 pub use error::ExtError;
 pub use mechanism::ExtMechanism;
 pub(crate) use mechanism::features;

@@ -224,6 +224,11 @@ impl Ext {
         self.kernel.raised()
     }
 
+    /// Descriptor of the map with the clock that the scheduler asks for; see [`super::SchedulerClock`].
+    pub fn clock(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.kernel.clock()
+    }
+
     fn check_alive(&self) -> Result<(), ExtError> {
         self.exit_reason().map_or(Ok(()), |reason| Err(ExtError::Gone { reason }))
     }

@@ -20,6 +20,7 @@ use super::camera::{Camera, Source};
 use super::codec::{CodecProblem, CodedPicture, Encoder};
 use super::decided::DecidedLevel;
 use super::picture::Scaler;
+use super::presets::PresetLadder;
 use super::receivers::{Listener, Receivers};
 use super::retry::{Ended, Rooms, Stop, client, event_type};
 use super::service::{CpuTime, Service, is_amount};
@@ -45,6 +46,8 @@ pub struct ServeOptions {
     /// Chooses the level by the rate at the median receiver; with [`CpuTime::ByPolicy`] it only counts what a level is
     /// worth. None: the policies of this host's daemon may choose.
     pub ladder: Option<LevelLadder>,
+    /// Chooses the preset of an encoder of H.264; none: the fastest one.
+    pub presets: Option<PresetLadder>,
     /// CPU time that is reserved for the thread that codes; none: nothing is reserved.
     pub cpu: Option<CpuTime>,
     /// The daemon's socket; none: the usual places.
@@ -130,6 +133,7 @@ struct Sender<'a> {
     switch: &'a LevelSwitch,
     camera: Camera,
     encoder: Option<(Encoder, Scaler)>,
+    presets: Option<PresetLadder>,
     ladder: Option<LevelLadder>,
     decided: DecidedLevel,
     service: Option<Service>,
@@ -169,6 +173,7 @@ impl<'a> Sender<'a> {
             switch,
             camera,
             encoder: None,
+            presets: options.presets.clone(),
             ladder,
             decided: DecidedLevel::new(switch.level()),
             service: options.cpu.map(|cpu| Service::start(options.socket.as_ref(), options.period, cpu)),
@@ -209,7 +214,12 @@ impl<'a> Sender<'a> {
     fn picture(&mut self, outlet: &Outlet<'_>) -> Result<()> {
         let (generated, order) = (now(), self.switch.take());
         let Some((mut encoder, mut scaler)) = self.encoder(order.level)? else { return Ok(()) };
-        let done = encoder.encode(scaler.scale(self.camera.capture()?)?, order.key, &mut self.coded);
+        let picture = scaler.scale(self.camera.capture()?)?;
+        let begin = thread_cpu();
+        let done = encoder.encode(picture, order.key, &mut self.coded);
+        if done.is_ok() {
+            self.count_preset(encoder.level(), thread_cpu() - begin);
+        }
         self.number = self.number.wrapping_add(1);
         let submitted = match done {
             Ok(()) => self.submit(outlet, encoder.level(), order.changes, generated),
@@ -219,12 +229,28 @@ impl<'a> Sender<'a> {
         submitted
     }
 
+    /// Tells the ladder of presets what the picture has cost.
+    fn count_preset(&mut self, level: Level, run: Nanos) {
+        let Some(presets) = self.presets.as_mut().filter(|_| level.codec() == Codec::H264) else { return };
+        // Luma, and two planes of a quarter.
+        let input = level.size().pixels() * 3 / 2;
+        if let Some(preset) = presets.on_picture(input, self.coded.data.len(), run) {
+            self.say(&format!("the preset {preset} needs the least energy by the model"));
+        }
+    }
+
     /// The encoder of this level, taken out. None: there is none, and the level is another one now.
     fn encoder(&mut self, level: Level) -> Result<Option<(Encoder, Scaler)>> {
-        if let Some(open) = self.encoder.take().filter(|(encoder, _)| encoder.level() == level) {
+        let last = self.encoder.take();
+        let is_new = last.as_ref().is_some_and(|(encoder, _)| encoder.level() != level);
+        self.presets.iter_mut().filter(|_| is_new).for_each(PresetLadder::begin_anew);
+        let presets = self.presets.as_ref().filter(|_| level.codec() == Codec::H264);
+        let preset = presets.map(PresetLadder::preset).unwrap_or_default();
+        let is_open = |(encoder, _): &(Encoder, Scaler)| (encoder.level(), encoder.preset()) == (level, preset);
+        if let Some(open) = last.filter(is_open) {
             return Ok(Some(open));
         }
-        match Encoder::open(level) {
+        match Encoder::with_preset(level, preset) {
             Ok(encoder) => Ok(Some((encoder, Scaler::new(level.size())))),
             Err(problem) => self.complain(problem, level).map(|()| None),
         }

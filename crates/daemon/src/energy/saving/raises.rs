@@ -1,8 +1,8 @@
-//! What jobs ask for at their checkpoints: a higher clock until their deadlines.
+//! What jobs ask for at their checkpoints: a higher clock until their ends, at most until their deadlines.
 //!
 //! ```text
 //!  clock
-//!   ▲            checkpoint: late              deadline
+//!   ▲            checkpoint: late           end, or deadline
 //!   │                 ┌───────────────────────────┐   needed · left run time / left time
 //!   │ ────────────────┘                           └──── needed by the reservations
 //!   └──────────────────────────────────────────────────▶ time
@@ -25,6 +25,8 @@ const HOLD: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_millis(10_000)
 struct Raise {
     /// Part of the highest clock.
     part: f64,
+    /// When the application began to ask for more than the reservations need.
+    since: Instant,
     until: Instant,
 }
 
@@ -35,14 +37,15 @@ impl Raises {
     /// The application needs this part of the highest clock for the job of `checkpoint`, or what it needed before, if
     /// that is more. So its checkpoints turn the clocks up by a few levels, and down only when the time is over.
     pub(super) fn set(&mut self, app: AppId, part: f64, checkpoint: Checkpoint, now: Instant) {
-        let before = self.0.get(&app).map_or(0.0, |raise| raise.part);
-        self.0.insert(app, Raise { part: part.max(before), until: now + hold(checkpoint) });
+        let (before, since) = self.0.get(&app).map_or((0.0, now), |raise| (raise.part, raise.since));
+        self.0.insert(app, Raise { part: part.max(before), since, until: now + hold(checkpoint) });
     }
 
-    /// The application's job is in time again.
-    pub(super) fn end_soon(&mut self, app: AppId, now: Instant) {
+    /// The application's job is in time again, and may be late once more; or nothing of it is left.
+    pub(super) fn end_soon(&mut self, app: AppId, checkpoint: Checkpoint, now: Instant) {
         if let Some(raise) = self.0.get_mut(&app) {
-            raise.until = raise.until.min(now + HOLD.0);
+            let ends = if checkpoint.left_run == Nanos::ZERO { now.max(raise.since + HOLD.0) } else { now + HOLD.0 };
+            raise.until = raise.until.min(ends);
         }
     }
 

@@ -305,6 +305,34 @@ fn a_harder_job_gets_levels_of_this_host_and_a_job_in_time_gives_them_back() {
 }
 
 #[test]
+fn a_raise_ends_with_its_job_but_lasts_at_least_10_ms() {
+    let (_folder, tree) = tree();
+    let mut saving = saving_one(&tree);
+    saving.checkpoint(AppId(1), left(20, 15, 0), START);
+    saving.checkpoint(AppId(1), left(0, 12, 0), later(3));
+    assert_eq!((saving.end_raises(later(9)), range(&tree)), (Some(later(10)), (1_900, 1_900)));
+    assert_eq!((saving.end_raises(later(10)), range(&tree)), (None, (800, 1_300)));
+    saving.checkpoint(AppId(1), left(200, 150, 0), later(100));
+    saving.checkpoint(AppId(1), left(100, 80, 0), later(170));
+    assert_eq!((saving.end_raises(later(180)), range(&tree)), (Some(later(250)), (1_900, 1_900)));
+    saving.checkpoint(AppId(1), left(0, 60, 0), later(190));
+    assert_eq!((saving.end_raises(later(190)), range(&tree)), (None, (800, 1_300)));
+}
+
+#[test]
+fn checkpoints_say_whether_a_clock_may_change() {
+    let (_folder, tree) = tree();
+    for allowed in [true, false] {
+        let mut saving = saving(&tree, allowed);
+        let limited = saving.limited();
+        saving.begin(&app(1, 4), &[app(1, 4)]);
+        assert_eq!(limited.load(Ordering::Relaxed), allowed);
+        saving.follow(&[]);
+        assert!(!limited.load(Ordering::Relaxed), "the application has left");
+    }
+}
+
+#[test]
 fn no_checkpoint_holds_a_clock_for_ever_or_turns_it_down_at_once() {
     let (_folder, tree) = tree();
     let mut saving = saving_one(&tree);
@@ -351,4 +379,32 @@ fn a_processor_that_chooses_its_clock_itself_is_raised_and_comes_back() {
     assert_eq!(range(&tree), (1_900, 1_900));
     saving.end_raises(later(15));
     assert_eq!(range(&tree), (1_300, 1_300));
+}
+
+#[test]
+fn a_clock_that_follows_the_scheduler_is_asked_for_and_limited_only_for_a_late_job() {
+    let (_folder, tree) = tree();
+    tree.set("kernel/sched_ext/root/ops", "qfabric");
+    let path = tree.root().join("clock");
+    let memory = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    memory.set_len(8).unwrap();
+    // 1024ths of 3 GHz.
+    let asked = || u64::from_le_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
+    let mut saving = saving(&tree, true);
+    saving.ask_scheduler(SchedulerClock::map(&memory.into()).unwrap());
+    let state = saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!((state.limited, range(&tree), asked()), (true, (800, 3_000), 444));
+    saving.checkpoint(AppId(1), left(20, 15, 0), START);
+    assert_eq!((range(&tree), asked()), ((1_900, 1_900), 649));
+    saving.end_raises(later(15));
+    assert_eq!((range(&tree), asked()), ((800, 3_000), 444));
+    tree.set("kernel/sched_ext/root/ops", "other");
+    saving.follow(&[app(1, 4)]);
+    assert_eq!(range(&tree), (800, 1_300), "the kernel has ended the scheduler");
+    tree.set("kernel/sched_ext/root/ops", "qfabric");
+    tree.set(&format!("{CPUFREQ}/scaling_governor"), "userspace");
+    saving.follow(&[app(1, 4)]);
+    assert_eq!(range(&tree), (800, 1_300), "this governor does not follow");
+    saving.follow(&[]);
+    assert_eq!((range(&tree), asked()), ((800, 3_000), 1_024));
 }

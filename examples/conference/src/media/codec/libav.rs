@@ -6,6 +6,7 @@ use ffmpeg_next as ffmpeg;
 
 use super::{CodecProblem, CodedPicture, KEY_DISTANCE};
 use crate::media::picture::Picture;
+use crate::media::presets::Preset;
 use crate::{Codec, Level, Size};
 
 fn id(codec: Codec) -> Id {
@@ -43,7 +44,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn open(level: Level) -> Result<Encoder, CodecProblem> {
+    pub(super) fn open(level: Level, preset: Preset) -> Result<Encoder, CodecProblem> {
         let codec = level.codec();
         let found = encoder(codec).ok_or(CodecProblem::Missing { what: "encoder", codec })?;
         let (width, height) = (u32::from(level.size().width()), u32::from(level.size().height()));
@@ -62,7 +63,7 @@ impl Encoder {
         let quantiser = i32::from(codec.best_quality()) + 2 - i32::from(level.quality());
         let mut options = ffmpeg::Dictionary::new();
         if codec == Codec::H264 {
-            options.set("preset", "ultrafast");
+            options.set("preset", preset.name());
             options.set("tune", "zerolatency");
             options.set("forced-idr", "1");
             options.set("crf", &(quantiser + 14).to_string());

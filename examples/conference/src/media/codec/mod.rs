@@ -9,6 +9,7 @@ mod libav;
 use anyhow::Result;
 
 use super::picture::Picture;
+use super::presets::Preset;
 use crate::{Codec, Level, Size};
 
 /// Pictures between two that can be decoded by themselves.
@@ -55,18 +56,32 @@ pub struct CodedPicture {
 /// Codes pictures at one level.
 pub struct Encoder {
     level: Level,
+    preset: Preset,
     inner: Option<libav::Encoder>,
 }
 
 impl Encoder {
-    /// Opens the level's codec.
+    /// Opens the level's codec, with the fastest preset.
     ///
     /// # Errors
     /// This host has no encoder for it.
     pub fn open(level: Level) -> Result<Encoder, CodecProblem> {
+        Encoder::with_preset(level, Preset::default())
+    }
+
+    /// Opens the level's codec. Only H.264 by x264 has presets.
+    ///
+    /// # Errors
+    /// This host has no encoder for it.
+    pub fn with_preset(level: Level, preset: Preset) -> Result<Encoder, CodecProblem> {
         libav::be_quiet();
-        let inner = (level.codec() != Codec::Jpeg).then(|| libav::Encoder::open(level)).transpose()?;
-        Ok(Encoder { level, inner })
+        let inner = (level.codec() != Codec::Jpeg).then(|| libav::Encoder::open(level, preset)).transpose()?;
+        Ok(Encoder { level, preset, inner })
+    }
+
+    /// The preset that it was opened with.
+    pub fn preset(&self) -> Preset {
+        self.preset
     }
 
     /// The level that it was opened with.
@@ -173,6 +188,26 @@ mod tests {
                 assert!(error < 40.0, "{codec} {size:?}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn a_slower_preset_needs_fewer_bytes_for_the_same_pictures() {
+        let level = Level::new(Codec::H264, 20, Size::MEDIUM).unwrap();
+        // Another encoder than x264 has no presets.
+        if ffmpeg_next::codec::encoder::find_by_name("libx264").is_none() {
+            return;
+        }
+        let bytes = [Preset::Ultrafast, Preset::Medium].map(|preset| {
+            let mut camera = Camera::open(&Source::Test(level.size())).unwrap();
+            let (mut encoder, mut coded) = (Encoder::with_preset(level, preset).unwrap(), CodedPicture::default());
+            let mut sum = 0;
+            for _ in 0..KEY_DISTANCE {
+                encoder.encode(camera.capture().unwrap(), false, &mut coded).unwrap();
+                sum += coded.data.len();
+            }
+            sum
+        });
+        assert!(bytes[1] < bytes[0], "{bytes:?}");
     }
 
     #[test]
