@@ -12,8 +12,8 @@ create_exception!(
     qfabric,
     Refused,
     Error,
-    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer; \
-     of a joint contract also refused_by, resource, largest, holders."
+    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer, offer_memory; \
+     of a joint contract also refused_by, resource, largest, holders, others."
 );
 
 /// The exception for an error; an invalid argument becomes a `ValueError`. Each has the attributes `code` and
@@ -48,13 +48,15 @@ pub(crate) fn refused(text: String, problem: &Problem) -> PyErr {
         let share = |share: Option<qfabric_client::Share>| share.map(qfabric_client::Share::as_f64);
         // The loan that another host offers: its name, the seconds until it expires, and the claim.
         let offer = problem.offer.as_ref();
+        let offer_memory = offer.map(|offer| offer.memory.get());
         let offer = offer.map(|offer| (offer.host.as_str(), offer.held_ns.get() as f64 / 1e9, offer.claim.to_string()));
         let attributes = value
             .setattr("code", &problem.code)
             .and_then(|()| value.setattr("next_step", &problem.next_step))
             .and_then(|()| value.setattr("asked", share(problem.asked)))
             .and_then(|()| value.setattr("free", share(problem.free)))
-            .and_then(|()| value.setattr("offer", offer));
+            .and_then(|()| value.setattr("offer", offer))
+            .and_then(|()| value.setattr("offer_memory", offer_memory));
         attributes.err().unwrap_or(error)
     })
 }
@@ -73,7 +75,8 @@ fn joint_refused(text: String, refusal: &JointRefusal) -> PyErr {
             .and_then(|()| value.setattr("asked", refusal.asked))
             .and_then(|()| value.setattr("free", refusal.free))
             .and_then(|()| value.setattr("largest", refusal.largest))
-            .and_then(|()| value.setattr("holders", holders));
+            .and_then(|()| value.setattr("holders", holders))
+            .and_then(|()| value.setattr("others", refusal.others));
         attributes.err().unwrap_or(error)
     })
 }

@@ -215,7 +215,7 @@ def test_a_refusal_names_the_requested_and_the_free_amount(socket):
         qfabric.Session(period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket)
     refusal = refused.value
     assert refusal.code == "over_committed" and refusal.next_step in str(refusal)
-    assert (refusal.asked, refusal.free, refusal.offer) == (0.9, 0.8, None)
+    assert (refusal.asked, refusal.free, refusal.offer, refusal.offer_memory) == (0.9, 0.8, None, None)
 
 
 def test_a_claim_without_a_loan_is_refused(socket):

@@ -68,7 +68,7 @@ def test_a_refusal_names_host_resource_and_the_largest_amount(socket):
     error = refused.value
     assert (error.resource, error.asked, error.free, error.largest) == ("cpu", 0.9, 0.5, 0.5)
     assert error.refused_by and error.code == "contract_refused" and error.next_step
-    assert error.holders == []
+    assert error.holders == [] and error.others == 0
     with qfabric.JointContract.apply({None: {"cpu": 0.3}}, socket=socket):
         with pytest.raises(qfabric.Refused, match="held by contracts of") as refused:
             qfabric.JointContract.apply({None: {"cpu": 0.4}}, socket=socket)

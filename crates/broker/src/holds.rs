@@ -281,8 +281,8 @@ impl<B: JointBrokers> Holds<B> {
     /// A shortage is transient if the minimum fits after the end of all holds that count under the bound and are not
     /// committed. Commitments, and what others than contracts have, do not end soon.
     fn refusal(&self, owner: Owner, resource: Resource, [asked, minimum]: [u64; 2], lack: Lack) -> HoldError {
-        let (free, largest, bound) = match lack {
-            Lack::Short { free, largest, bound } => (free, largest, bound),
+        let (free, largest, bound, others) = match lack {
+            Lack::Short { free, largest, bound, others } => (free, largest, bound, others),
             Lack::NoBroker => return HoldError::NoBroker(resource),
             Lack::Ending => return HoldError::Ending,
         };
@@ -297,7 +297,8 @@ impl<B: JointBrokers> Holds<B> {
         };
         let holders = self.holders(owner, &resource, bound);
         let [asked, minimum, free, largest] = [asked, minimum, free, largest].map(|units| resource.amount(units));
-        let refusal = HoldRefusal { resource, asked, minimum, free, largest, bound, is_transient, holders };
+        let others = (bound == HoldBound::Free).then(|| resource.amount(others));
+        let refusal = HoldRefusal { resource, asked, minimum, free, largest, bound, is_transient, holders, others };
         HoldError::Short(Box::new(refusal))
     }
 

@@ -167,6 +167,9 @@ fn a_refusal_names_the_initiators_of_the_contracts_that_hold_the_rest_and_no_con
     assert_eq!(held, [("beta", 45), ("alpha", 30)], "the contract without a rate is not among them");
     let text = refusal.to_string();
     assert!(text.ends_with("; held by contracts of beta: 45 bit/s, contracts of alpha: 30 bit/s"), "{text}");
+    let others = Some(refusal.resource.amount(7));
+    let text = HoldRefusal { others, ..refusal }.to_string();
+    assert!(text.ends_with("contracts of alpha: 30 bit/s, others on that host: 7 bit/s"), "{text}");
     (10..30).for_each(|number| drop(holds.hold(of(&format!("h{number}"), number, 1))));
     assert_eq!(short(&mut holds, of("gamma", 4, 26)).holders.len(), HoldRefusal::MOST_HOLDERS);
 }

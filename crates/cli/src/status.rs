@@ -8,7 +8,7 @@ use qfabric_types::api::contracts::JointHolding;
 use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::net::LinkInfo;
 use qfabric_types::api::{Application, ConfiguredContract, CpuStatus, HostStatus, Loan};
-use qfabric_types::{BitRate, JobSource, Nanos, Overload, ServerCounts, Share, UtilityStatus};
+use qfabric_types::{BitRate, Bytes, JobSource, Nanos, Overload, ServerCounts, Share, UtilityStatus};
 
 use crate::exit::{Done, Outcome};
 use crate::{connect, net, output};
@@ -159,9 +159,10 @@ const TENTH: u64 = 100_000_000;
 /// One line for each loan.
 fn loan_lines(status: &HostStatus) -> String {
     let line = |loan: &Loan| {
-        let Loan { host, share, left_ns } = loan;
+        let Loan { host, share, memory, left_ns } = loan;
+        let memory = if *memory == Bytes::ZERO { String::new() } else { format!(" and {memory} of memory") };
         let left = Nanos::new(left_ns.get() / TENTH * TENTH);
-        format!("kept for an application of host {host}: {share}, for {left} more\n")
+        format!("kept for an application of host {host}: {share}{memory}, for {left} more\n")
     };
     status.loans.iter().map(line).collect()
 }
@@ -364,11 +365,14 @@ pub(crate) mod tests {
     #[test]
     fn a_loan_is_shown_with_its_remaining_time() {
         let (share, left_ns) = (Share::from_f64(0.5), Nanos::from_millis(27_456));
-        let loan = Loan { host: "alpha".parse().unwrap(), share, left_ns };
+        let loan = Loan { host: "alpha".parse().unwrap(), share, memory: Bytes::ZERO, left_ns };
         for applications in [vec![], vec![application(1, "mpv", 0.25)]] {
             let text = text(&HostStatus { loans: vec![loan.clone()], ..host(applications) });
             assert!(text.contains("kept for an application of host alpha: 0.5 CPU, for 27.4 s more"), "{text}");
         }
+        let with_memory = Loan { memory: Bytes::from_mib(64), ..loan };
+        let text = text(&HostStatus { loans: vec![with_memory], ..host(vec![]) });
+        assert!(text.contains("0.5 CPU and 64 MiB of memory, for 27.4 s more"), "{text}");
     }
 
     #[test]

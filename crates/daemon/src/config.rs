@@ -114,6 +114,10 @@ pub struct MechanismConfig {
     pub free: Share,
     /// `dispatcher` only: the order in which groups get slots.
     pub order: DispatchOrder,
+    /// `dispatcher` only: the longest time that an idle CPU may need to wake up, while a table has groups; zero: idle
+    /// CPUs poll. Default: the kernel decides.
+    #[serde(deserialize_with = "some_time")]
+    pub idle_latency: Option<Nanos>,
 }
 
 impl MechanismConfig {
@@ -236,6 +240,7 @@ impl Default for MechanismConfig {
             slot,
             free,
             order,
+            idle_latency: None,
         }
     }
 }
@@ -404,7 +409,9 @@ impl Config {
     fn slots_are_possible(&self) -> Result<(), InvalidConfig> {
         let ((shortest, longest), (least, most)) = (DispatchRules::SLOTS, DispatchRules::FREE);
         within("mechanism.slot", self.mechanism.slot, shortest, longest, "1ms to 100ms")?;
-        within("mechanism.free", self.mechanism.free, least, most, "0.05 to 0.9")
+        within("mechanism.free", self.mechanism.free, least, most, "0.05 to 0.9")?;
+        let idle_latency = self.mechanism.idle_latency.unwrap_or_default();
+        within("mechanism.idle_latency", idle_latency, Nanos::ZERO, Nanos::from_millis(10), "0ms to 10ms")
     }
 
     /// The control thread's reservation, or `None` if the budget is 0.
@@ -502,6 +509,10 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, 
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
+fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
+    time(deserializer).map(Some)
+}
+
 /// Reads `"0660"`, the usual form of permission bits. A TOML number would be read as decimal.
 fn octal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let text = String::deserialize(deserializer)?;
@@ -578,6 +589,7 @@ mod tests {
             ("[mechanism]\nslot = \"500us\"\n", ["mechanism.slot is 500", "1ms to 100ms"]),
             ("[mechanism]\nfree = 0.01\n", ["mechanism.free", "0.05 to 0.9"]),
             ("[mechanism]\norder = \"fifo\"\n", ["line 2", "edf"]),
+            ("[mechanism]\nidle_latency = \"1s\"\n", ["mechanism.idle_latency", "0ms to 10ms"]),
             ("[energy]\nperiod = \"10ms\"\n", ["energy.period is 10 ms", "1s to 600s"]),
             ("[energy]\nmodel = \"toaster\"\n", ["energy.model: model toaster", "shipped: ipaq"]),
             ("[api]\nmax_connections = 0\n", ["api.max_connections is 0", "1 to 10000"]),

@@ -63,7 +63,7 @@ const fn of<T>(name: &'static str, help: &'static str, value: fn(&T) -> Value) -
 
 use Value::{Amount, Counter, Gauge};
 
-const STATUS: [Metric<HostStatus>; 5] = [
+const STATUS: [Metric<HostStatus>; 6] = [
     of("capacity_cpus", "capacity: bandwidth that may be promised in total, in CPUs", |s| Gauge(s.capacity.as_f64())),
     of("guaranteed_cpus", "bandwidth guaranteed to applications of classes A and B, in CPUs", |s| {
         Gauge(s.guaranteed.as_f64())
@@ -71,6 +71,9 @@ const STATUS: [Metric<HostStatus>; 5] = [
     of("granted_cpus", "bandwidth granted to all applications at present, in CPUs", |s| Gauge(s.granted.as_f64())),
     of("lent_cpus", "bandwidth of loans: kept for applications that other hosts refused, in CPUs", |s| {
         Gauge(s.loans.iter().map(|loan| loan.share.as_f64()).sum())
+    }),
+    of("lent_memory_bytes", "resident memory of loans: kept for applications that other hosts refused", |s| {
+        Gauge(s.loans.iter().map(|loan| loan.memory.as_f64()).sum())
     }),
     of("applications", "number of applications under contract", |s| Gauge(s.applications.len() as f64)),
 ];

@@ -771,6 +771,21 @@ typedef struct qf_joint_refusal {
 } qf_joint_refusal;
 
 /**
+ * What holds a resource that is short, on the host that refused a joint contract.
+ */
+typedef struct qf_joint_holder {
+  /**
+   * Name of the host that initiated the contracts that hold it. Empty: what programs of the refusing host, and its
+   * loans, hold without a contract, together.
+   */
+  char host[QF_HOST_SIZE];
+  /**
+   * The amount, as in qf_joint_resource.
+   */
+  double amount;
+} qf_joint_holder;
+
+/**
  * A joint contract needs the consent of an application of this host.
  */
 typedef struct qf_consent_question {
@@ -1364,6 +1379,12 @@ enum qf_status qf_free(struct qf_session *task);
 enum qf_status qf_last_offer(struct qf_offer *offer);
 
 /**
+ * Reads the resident memory, in bytes, that the loan of the calling thread's last refusal has besides its share: zero
+ * if the task asked for none, or if the other host lends CPU time alone. QF_STATE as for qf_last_offer.
+ */
+enum qf_status qf_last_offer_memory(uint64_t *bytes);
+
+/**
  * Like qf_start, but uses the loan that this host keeps for the task. `claim` is from the qf_offer of the other
  * host's refusal.
  */
@@ -1863,6 +1884,14 @@ void qf_joint_free(struct qf_joint *contract);
  * refusal.
  */
 enum qf_status qf_last_joint_refusal(struct qf_joint_refusal *refusal);
+
+/**
+ * Reads what holds the resource that was short in the calling thread's last refusal of a joint contract: the contracts
+ * of each initiator, largest amount first, at most 8, then what programs hold without a contract, if it is not zero.
+ * At most `most` are written to `holders`, which may be null if `most` is 0; `*count` is the number of all. QF_STATE
+ * as for qf_last_joint_refusal. Call it before another call of the thread fails.
+ */
+enum qf_status qf_last_joint_holders(struct qf_joint_holder *holders, size_t most, size_t *count);
 
 /**
  * Lets the calling process answer for an application of this host. QF_REFUSED if another user answers for it. Free

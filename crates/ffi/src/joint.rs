@@ -53,6 +53,17 @@ pub struct qf_joint_refusal {
     pub largest: f64,
 }
 
+/// What holds a resource that is short, on the host that refused a joint contract.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct qf_joint_holder {
+    /// Name of the host that initiated the contracts that hold it. Empty: what programs of the refusing host, and its
+    /// loans, hold without a contract, together.
+    pub host: [c_char; QF_HOST_SIZE],
+    /// The amount, as in qf_joint_resource.
+    pub amount: f64,
+}
+
 /// More that a host holds for a partly satisfied contract, until it is accepted or its time is over.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -487,9 +498,45 @@ pub unsafe extern "C" fn qf_last_joint_refusal(refusal: *mut qf_joint_refusal) -
     match joint_refusal() {
         // SAFETY: the caller guarantees it.
         Some(kept) => settle(unsafe { put("the refusal", refusal, qf_joint_refusal::from(&*kept)) }),
-        None => settle(Err(Failure::new(
-            QF_STATE,
-            "no host refused a joint contract in the last failed call of this thread; call this right after qf_joint_apply returns QF_REFUSED",
-        ))),
+        None => settle(Err(not_refused())),
     }
+}
+
+/// Reads what holds the resource that was short in the calling thread's last refusal of a joint contract: the contracts
+/// of each initiator, largest amount first, at most 8, then what programs hold without a contract, if it is not zero.
+/// At most `most` are written to `holders`, which may be null if `most` is 0; `*count` is the number of all. QF_STATE
+/// as for qf_last_joint_refusal. Call it before another call of the thread fails.
+///
+/// # Safety
+/// `holders` is null or points to writable memory for `most` of them, `count` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_last_joint_holders(
+    holders: *mut qf_joint_holder,
+    most: usize,
+    count: *mut usize,
+) -> qf_status {
+    let read = || {
+        let found = holders_of(&joint_refusal().ok_or_else(not_refused)?);
+        // SAFETY: the caller guarantees it.
+        unsafe { put("the number of holders", count, found.len()) }?;
+        for (at, holder) in found.into_iter().take(most).enumerate() {
+            // SAFETY: the caller guarantees `most` places; a null pointer is refused.
+            unsafe { put("the list of holders", holders.wrapping_add(at), holder) }?;
+        }
+        Ok(())
+    };
+    settle(read())
+}
+
+fn holders_of(refusal: &JointRefusal) -> Vec<qf_joint_holder> {
+    let contracts = refusal.holders.iter().map(|holder| (holder.initiator.as_str(), holder.amount));
+    let others = refusal.others.filter(|others| *others > 0.0).map(|others| ("", others));
+    contracts.chain(others).map(|(host, amount)| qf_joint_holder { host: chars(host), amount }).collect()
+}
+
+fn not_refused() -> Failure {
+    Failure::new(
+        QF_STATE,
+        "no host refused a joint contract in the last failed call of this thread; call this right after qf_joint_apply returns QF_REFUSED",
+    )
 }

@@ -52,11 +52,29 @@ pub unsafe extern "C" fn qf_last_offer(offer: *mut qf_offer) -> qf_status {
     match offered() {
         // SAFETY: the caller guarantees it.
         Some(kept) => settle(unsafe { put("the offer", offer, qf_offer::from(&*kept)) }),
-        None => settle(Err(Failure::new(
-            QF_STATE,
-            "no other host offers a loan for the last refusal of this thread; call this right after qf_start returns QF_REFUSED",
-        ))),
+        None => settle(Err(no_offer())),
     }
+}
+
+/// Reads the resident memory, in bytes, that the loan of the calling thread's last refusal has besides its share: zero
+/// if the task asked for none, or if the other host lends CPU time alone. QF_STATE as for qf_last_offer.
+///
+/// # Safety
+/// `bytes` points to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_last_offer_memory(bytes: *mut u64) -> qf_status {
+    match offered() {
+        // SAFETY: the caller guarantees it.
+        Some(kept) => settle(unsafe { put("the number of bytes", bytes, kept.memory.get()) }),
+        None => settle(Err(no_offer())),
+    }
+}
+
+fn no_offer() -> Failure {
+    Failure::new(
+        QF_STATE,
+        "no other host offers a loan for the last refusal of this thread; call this right after qf_start returns QF_REFUSED",
+    )
 }
 
 /// Like qf_start, but uses the loan that this host keeps for the task. `claim` is from the qf_offer of the other

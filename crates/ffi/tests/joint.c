@@ -36,6 +36,23 @@ static void from_a_stream(void)
     qf_joint_request_free(request);
 }
 
+/* A contract has all 0.5 CPU: the refusal of another one names its initiator. */
+static void held_by_a_contract(void)
+{
+    qf_joint_request *request = qf_joint_request_new();
+    qf_joint *contract = NULL;
+    qf_joint_holder holder;
+    size_t count = 0;
+
+    CHECK(qf_joint_want(request, NULL, "cpu", 0.1, 0.1) == QF_OK);
+    CHECK(qf_joint_apply(request, &contract) == QF_REFUSED);
+    CHECK(qf_last_joint_holders(&holder, 1, &count) == QF_OK && count == 1);
+    CHECK(holder.host[0] != 0 && holder.amount == 0.5);
+    CHECK(qf_last_joint_holders(&holder, 1, NULL) == QF_INVALID);
+    CHECK(qf_last_joint_holders(&holder, 1, &count) == QF_STATE);
+    qf_joint_request_free(request);
+}
+
 int main(void)
 {
     qf_joint_request *request = qf_joint_request_new();
@@ -56,6 +73,7 @@ int main(void)
     CHECK(qf_joint_apply(request, &contract) == QF_REFUSED);
     CHECK(qf_last_joint_refusal(&refusal) == QF_OK && strcmp(refusal.resource, "cpu") == 0);
     CHECK(refusal.asked == 0.9 && refusal.free == 0.5 && refusal.largest == 0.5);
+    CHECK(qf_last_joint_holders(NULL, 0, &count) == QF_OK && count == 0);
     CHECK(qf_joint_list(NULL, 0, &count) == QF_OK && count == 0);
 
     /* 0.2 are enough. */
@@ -65,6 +83,7 @@ int main(void)
     CHECK(qf_joint_count(contract, &count) == QF_OK && count == 2);
     CHECK(qf_joint_at(contract, 0, &resource) == QF_OK && strcmp(resource.resource, "cpu") == 0);
     CHECK(resource.asked == 0.9 && resource.granted == 0.5);
+    held_by_a_contract();
     CHECK(qf_joint_at(contract, 2, &resource) == QF_INVALID && strstr(qf_last_error(), "2 resources"));
     CHECK(qf_joint_list(&ids[1], 1, &count) == QF_OK && count == 1 && strcmp(ids[0], ids[1]) == 0);
 

@@ -9,7 +9,7 @@ use qfabric_host::manager::{
 };
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, QualityText, Reading, Unit};
-use qfabric_types::{AppId, Instant, Nanos};
+use qfabric_types::{AppId, Bytes, Instant, Nanos};
 
 const CPU: AttributeId = AttributeId::of("cpu.share");
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
@@ -22,6 +22,11 @@ fn channel(text: &str) -> ChannelId {
     ChannelId { plane: Plane::Quality, name: name(text) }
 }
 
+/// The lender keeps no memory.
+fn met(host: &str) -> Outcome {
+    Outcome::Met { host: name(host), memory: Bytes::ZERO }
+}
+
 /// The amount of a loan that a broker was asked to keep, with its end; `None`: to end the loan.
 type Keeping = Option<(i64, Instant)>;
 
@@ -31,6 +36,8 @@ struct Wires {
     applied: Vec<(usize, AppId, i64)>,
     answered: Vec<(usize, u64, Outcome)>,
     kept: Vec<(usize, u64, Keeping)>,
+    /// The memory of each loan that a broker was asked to keep or to extend.
+    memory: Vec<Bytes>,
     /// Hosts that were informed that their loan was claimed.
     taken: Vec<(usize, Name, u64)>,
     /// No distance of a host has been measured.
@@ -46,7 +53,10 @@ impl Wires {
             Output::Effect(effect) => match effect {
                 Effect::Apply(application, _, amount) => self.applied.push((host, application, amount)),
                 Effect::Answered(request, outcome) => self.answered.push((host, request, outcome)),
-                Effect::Keep { request, amount, until, .. } => self.kept.push((host, request, Some((amount, until)))),
+                Effect::Keep { request, amount, memory, until, .. } => {
+                    self.kept.push((host, request, Some((amount, until))));
+                    self.memory.push(memory);
+                }
                 Effect::LetGo { request, .. } => self.kept.push((host, request, None)),
                 Effect::Taken { giver, request } => self.taken.push((host, giver, request)),
             },
@@ -136,6 +146,7 @@ impl Net {
             channel: channel("pool"),
             attribute: CPU,
             amount: 30,
+            memory: Bytes::ZERO,
             rule,
             patience: MS(400),
             hold: Nanos::ZERO,
@@ -159,7 +170,7 @@ impl Net {
 fn the_first_offer_wins_and_the_others_are_cancelled() {
     let mut net = Net::asking(4, Rule::First);
     net.run_for(MS(200));
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h1") });
+    assert_eq!(*net.outcome(), met("h1"));
     assert_eq!(net.lent(), [30, 0, 0]);
 }
 
@@ -167,7 +178,7 @@ fn the_first_offer_wins_and_the_others_are_cancelled() {
 fn the_largest_of_n_offers_wins() {
     let mut net = Net::asking(4, Rule::BestOf(2));
     net.run_for(MS(200));
-    assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h2") }, vec![0, 30, 0]));
+    assert_eq!((net.outcome(), net.lent()), (&met("h2"), vec![0, 30, 0]));
 }
 
 #[test]
@@ -176,7 +187,7 @@ fn the_nearest_offer_wins_when_patience_ends() {
     net.run_for(MS(300));
     assert!(net.wires.answered.is_empty(), "it waits for nearer hosts");
     net.run_for(MS(300));
-    assert_eq!((net.outcome(), net.lent()), (&Outcome::Met { host: name("h3") }, vec![0, 0, 30]));
+    assert_eq!((net.outcome(), net.lent()), (&met("h3"), vec![0, 0, 30]));
 }
 
 #[test]
@@ -186,7 +197,7 @@ fn the_distance_of_a_host_may_be_measured_after_its_offer() {
     net.run_for(MS(200));
     net.wires.unmeasured = false;
     net.run_for(MS(400));
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h3") });
+    assert_eq!(*net.outcome(), met("h3"));
 }
 
 #[test]
@@ -195,7 +206,7 @@ fn a_chosen_host_that_is_silent_is_replaced_by_the_next() {
     net.deliver();
     net.dead.push(3);
     net.run_for(MS(2_000));
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
+    assert_eq!(*net.outcome(), met("h2"));
 }
 
 #[test]
@@ -207,6 +218,7 @@ fn a_request_that_no_host_can_meet_is_unmet_and_leaves_no_holds() {
         channel: channel("pool"),
         attribute: CPU,
         amount: 500,
+        memory: Bytes::ZERO,
         rule: Rule::First,
         patience: MS(400),
         hold: Nanos::ZERO,
@@ -273,6 +285,7 @@ impl Controller for Echo {
                 channel,
                 attribute: CPU,
                 amount: 1,
+                memory: Bytes::ZERO,
                 rule,
                 patience: Nanos::ZERO,
                 hold: Nanos::ZERO,
@@ -282,6 +295,7 @@ impl Controller for Echo {
                 channel: self::channel("pool"),
                 attribute: CPU,
                 amount: 1,
+                memory: Bytes::ZERO,
                 rule,
                 patience: Nanos::ZERO,
                 hold: Nanos::ZERO,
@@ -315,7 +329,8 @@ fn controllers_that_answer_each_other_without_end_are_stopped_and_counted() {
     net.on(0, |manager, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
     for _ in 0..2 {
         let (channel, rule) = (channel("pool"), Rule::First);
-        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, rule, patience: MS(10_000), hold: Nanos::ZERO };
+        let (memory, patience, hold) = (Bytes::ZERO, MS(10_000), Nanos::ZERO);
+        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, memory, rule, patience, hold };
         net.on(0, |manager, now| manager.ask(ask, now));
     }
     let counts = *net.managers[0].counts();
@@ -365,12 +380,16 @@ fn the_next_host_leads_when_the_leader_of_a_group_is_gone() {
 
 /// Host 0 asks two others for 30 for a minute; their brokers have not answered yet.
 fn asking_brokers(rule: Rule) -> Net {
+    asking_brokers_with(rule, Bytes::ZERO)
+}
+
+fn asking_brokers_with(rule: Rule, memory: Bytes) -> Net {
     let mut net = Net::new(3);
     for host in 1..3 {
         net.on(host, |manager, _| manager.broker(CPU, channel("pool")));
     }
     let (channel, hold) = (channel("pool"), MS(60_000));
-    let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, rule, patience: MS(400), hold };
+    let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, memory, rule, patience: MS(400), hold };
     net.on(0, |manager, now| manager.ask(ask, now));
     net.deliver();
     net
@@ -389,12 +408,36 @@ fn an_amount_is_offered_only_when_the_broker_keeps_it_and_kept_for_the_agreed_ti
     broker_says(&mut net, 1, None);
     assert!(net.wires.answered.is_empty(), "the broker refused, so nothing is offered");
     broker_says(&mut net, 2, Some(20));
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
+    assert_eq!(*net.outcome(), met("h2"));
     assert_eq!(net.wires.kept.last(), Some(&(2, 7, Some((30, net.now + MS(60_000))))));
     net.run_for(MS(59_000));
     assert_eq!(asked(&net), [1, 2, 2], "the amount is kept");
     net.run_for(MS(2_000));
     assert_eq!(net.wires.kept[3..], [(2, 7, None)], "the loan ends when its time is over");
+}
+
+#[test]
+fn memory_is_kept_beside_the_amount_and_hosts_that_do_not_know_it_lend_the_amount_alone() {
+    let memory = Bytes::from_mib(64);
+    let mut net = asking_brokers_with(Rule::First, memory);
+    assert_eq!(net.wires.memory, [memory, memory]);
+    broker_says(&mut net, 2, Some(20));
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2"), memory });
+    // Messages of an older lender have zero in the field.
+    let mut net = asking_brokers_with(Rule::First, memory);
+    for (kind, value) in [(QualityKind::Offer, 20), (QualityKind::Confirm, 30)] {
+        net.handle(0, Input::Control(channel("pool"), name("h1"), said(kind, 7, value)));
+    }
+    assert_eq!(*net.outcome(), met("h1"));
+    // So has the request of an older asker. A lender that claims more than was asked keeps what was asked.
+    let mut net = asking_brokers_with(Rule::First, memory);
+    net.handle(1, Input::Control(channel("pool"), name("h5"), said(QualityKind::Request, 8, 30)));
+    assert_eq!(net.wires.memory.last(), Some(&Bytes::ZERO));
+    let more = QualityEvent { other: i64::MAX, ..said(QualityKind::Offer, 7, 20) };
+    for event in [more, said(QualityKind::Confirm, 7, 30)] {
+        net.handle(0, Input::Control(channel("pool"), name("h1"), event));
+    }
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h1"), memory });
 }
 
 #[test]
@@ -405,7 +448,7 @@ fn a_loan_ends_when_another_offer_wins_the_asker_is_gone_or_gives_it_back() {
     };
     let mut net = asking_brokers(Rule::First);
     won(&mut net);
-    assert_eq!((net.outcome(), net.wires.kept.last()), (&Outcome::Met { host: name("h1") }, Some(&(2, 7, None))));
+    assert_eq!((net.outcome(), net.wires.kept.last()), (&met("h1"), Some(&(2, 7, None))));
     net.on(0, |manager, now| manager.give_back((&channel("pool"), &name("h1")), CPU, 7, now));
     net.deliver();
     assert_eq!(net.wires.kept.last(), Some(&(1, 7, None)));
@@ -431,7 +474,7 @@ fn without_a_measured_distance_the_fastest_offer_counts_as_the_nearest() {
     net.run_for(MS(100));
     broker_says(&mut net, 1, Some(20));
     net.run_for(MS(400));
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2") });
+    assert_eq!(*net.outcome(), met("h2"));
 }
 
 #[test]
@@ -442,6 +485,7 @@ fn a_broker_is_asked_on_its_channel_only() {
         channel: channel("video"),
         attribute: CPU,
         amount: 30,
+        memory: Bytes::ZERO,
         rule: Rule::First,
         patience: MS(400),
         hold: Nanos::ZERO,

@@ -103,6 +103,27 @@ fn a_thread_has_its_policy_and_cpus_back_and_nothing_remains() {
     assert!(!names.into_iter().any(|name| name.starts_with("qf-slots")), "no thread dispatches any more");
 }
 
+/// Whether this process asks the kernel for short sleeps of idle CPUs.
+fn asks_for_short_sleeps() -> bool {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    open.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|path| path.ends_with("cpu_dma_latency"))
+}
+
+#[test]
+fn idle_cpus_sleep_shortly_only_while_a_table_has_groups() {
+    let _alone = live_lock();
+    if !may_reserve() || std::fs::OpenOptions::new().write(true).open("/dev/cpu_dma_latency").is_err() {
+        return;
+    }
+    let worker = Worker::burning();
+    let mut mechanism = mechanism().with_idle_latency(Some(Nanos::from_micros(20)));
+    assert!(!asks_for_short_sleeps());
+    mechanism.apply(&reserve(worker.thread, 10, 40)).unwrap();
+    assert!(asks_for_short_sleeps());
+    mechanism.apply(&release(worker.thread)).unwrap();
+    assert!(!asks_for_short_sleeps());
+}
+
 /// Threads of this process that dispatch, its guardians, and its timers.
 fn parts_of_the_dispatcher() -> (usize, usize, usize) {
     let me = std::process::id() as i32;

@@ -152,6 +152,7 @@ fn a_refusal_names_the_host_whose_contracts_hold_the_rest_and_no_contract() {
     let contract = made(&site[0], &[part(1, 0.5, 0.5)]);
     let (code, refusal) = apply(&site[2], &[part(1, 0.5, 0.5)]);
     assert_eq!((code, &refusal["holders"]), (409, &json!([{"initiator": "h0", "amount": 0.5}])), "{refusal}");
+    assert_eq!(refusal["others"], json!(0.0), "no program of the host has a reservation");
     let text = refusal.to_string();
     assert!(text.contains("; held by contracts of h0: 0.5 CPU"), "{text}");
     let (_, number) = contract["id"].as_str().unwrap().split_once(':').unwrap();

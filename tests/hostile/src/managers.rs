@@ -8,7 +8,7 @@ use qfabric_host::manager::policies::{
 use qfabric_host::manager::{Ask, Controller, Effect, GroupController, Input, Manager, Output, ResourceRequest, Rule};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, ReadingEvent, Unit};
-use qfabric_types::{AppId, Instant, Nanos};
+use qfabric_types::{AppId, Bytes, Instant, Nanos};
 
 use crate::Script;
 
@@ -216,7 +216,8 @@ fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &
             let rule = [Rule::First, Rule::BestOf(usize::from(what >> 5)), Rule::Nearest][usize::from(what) % 3];
             let (request, channel, attribute) = (u64::from(what >> 5), channel(usize::from(what >> 4)), SHARE);
             let (patience, hold) = (Nanos::from_millis(500), Nanos::from_millis(3_000));
-            manager.ask(Ask { request, channel, attribute, amount, rule, patience, hold }, now);
+            let memory = Bytes::new(u64::from(what) << 20);
+            manager.ask(Ask { request, channel, attribute, amount, memory, rule, patience, hold }, now);
         }
     }
 }

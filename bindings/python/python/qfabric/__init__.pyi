@@ -23,12 +23,16 @@ class Refused(Error):
     free: Optional[float]
     # Host, seconds until the loan expires, claim.
     offer: Optional[Tuple[str, float, str]]
+    # Bytes of memory that the loan has besides its share.
+    offer_memory: Optional[int]
     # Only for joint contracts.
     refused_by: str
     resource: Optional[str]
     largest: Optional[float]
     # Each host whose contracts hold the resource, and the sum of their amounts.
     holders: List[Tuple[str, float]]
+    # What programs of the host hold without a contract, together.
+    others: Optional[float]
 
 class Grant(NamedTuple):
     budget_ns: int

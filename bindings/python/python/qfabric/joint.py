@@ -71,7 +71,7 @@ class JointContract:
         accepted quality are enough. Amounts of ``hosts`` replace those of the same resources.
 
         Tries again for ``patience`` seconds, at most 60, if a refusal may pass when other contracts end. ``Refused`` has
-        refused_by, resource, asked, free, largest and holders.
+        refused_by, resource, asked, free, largest, holders and others.
 
         ``applications`` names the application that must consent, by host. ``lease=True`` ends the contract with this
         object and the calling process, ``lease=PID`` with another process of the user. ``upgrades`` sets who decides

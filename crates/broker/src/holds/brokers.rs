@@ -32,7 +32,13 @@ pub trait JointBrokers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Less than the smallest useful amount is free, in [`Amount::units`].
-    Short { free: u64, largest: u64, bound: HoldBound },
+    Short {
+        free: u64,
+        largest: u64,
+        bound: HoldBound,
+        /// What programs, and loans to other hosts, hold without a contract.
+        others: u64,
+    },
     /// The host does not promise this resource, such as a link that is not open.
     NoBroker,
     /// The service ends.
@@ -99,8 +105,11 @@ pub struct HoldRefusal {
     /// may succeed.
     pub is_transient: bool,
     /// The initiators of the contracts that count under the bound, largest amount first; at most
-    /// [`HoldRefusal::MOST_HOLDERS`]. What programs of this host hold without a contract is not among them.
+    /// [`HoldRefusal::MOST_HOLDERS`].
     pub holders: Vec<HoldHolder>,
+    /// What programs of the host, and loans to other hosts, hold without a contract, together: the names of programs do
+    /// not leave their host. `None`: not known, because the host is older, or a maximum is the bound.
+    pub others: Option<Amount>,
 }
 
 impl HoldRefusal {
@@ -108,7 +117,9 @@ impl HoldRefusal {
     pub const MOST_HOLDERS: usize = 8;
 
     fn held_by(&self) -> String {
-        let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
+        let others = self.others.filter(|others| others.units() > 0);
+        let others = others.map(|others| format!("others on that host: {others}"));
+        let holders: Vec<String> = self.holders.iter().map(ToString::to_string).chain(others).collect();
         if holders.is_empty() { String::new() } else { format!("; held by {}", holders.join(", ")) }
     }
 

@@ -47,7 +47,7 @@ impl JointBrokers for CountedBrokers {
         if largest < least {
             let bound =
                 cap.filter(|_| left < free).map_or(HoldBound::Free, |cap| HoldBound::User { uid: holder.uid, cap });
-            return Err(Lack::Short { free: free - has, largest, bound });
+            return Err(Lack::Short { free: free - has, largest, bound, others: 0 });
         }
         let granted = most.min(largest);
         self.book(holder.uid, resource, has, granted);

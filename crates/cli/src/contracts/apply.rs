@@ -97,6 +97,7 @@ struct Refusal<'a> {
     free: Option<f64>,
     largest: Option<f64>,
     holders: &'a [JointHolder],
+    others: Option<f64>,
     problem: &'a Problem,
 }
 
@@ -244,13 +245,13 @@ fn refused(error: ClientError, here: &Name, is_json: bool) -> Result<Failure, Fa
     if is_json {
         match &error {
             ClientError::JointRefused(refusal) => {
-                let JointRefusal { refused_by, resource, asked, free, largest, holders, problem } = &**refusal;
-                let (resource, asked, free, largest) = (resource.as_ref(), *asked, *free, *largest);
-                output::print_json(&Refusal { refused_by, resource, asked, free, largest, holders, problem })?;
+                let JointRefusal { refused_by, resource, asked, free, largest, holders, others, problem } = &**refusal;
+                let (resource, asked, free, largest, others) = (resource.as_ref(), *asked, *free, *largest, *others);
+                output::print_json(&Refusal { refused_by, resource, asked, free, largest, holders, others, problem })?;
             }
             ClientError::Refused(problem) => {
-                let (resource, asked, free, largest, holders) = Default::default();
-                output::print_json(&Refusal { refused_by: here, resource, asked, free, largest, holders, problem })?;
+                let (refused_by, (resource, asked, free, largest, holders, others)) = (here, Default::default());
+                output::print_json(&Refusal { refused_by, resource, asked, free, largest, holders, others, problem })?;
             }
             _ => {}
         }

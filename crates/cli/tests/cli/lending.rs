@@ -12,7 +12,12 @@ use crate::player::{self, Player, SHARE, applications, claim, keeps, status};
 
 /// Two hosts that lend capacity. Each has 0.4 CPU, enough for one program.
 fn lenders(all: &Path, hold: &str) -> [Host; 2] {
-    let more = format!("lend = 'first'\nlend_hold = '{hold}'\n[limits]\ncapacity = 0.4\n");
+    lenders_with(all, hold, "")
+}
+
+/// `sections`: further sections of both configurations.
+fn lenders_with(all: &Path, hold: &str, sections: &str) -> [Host; 2] {
+    let more = format!("lend = 'first'\nlend_hold = '{hold}'\n[limits]\ncapacity = 0.4\n{sections}");
     let hosts =
         [("alpha", "beta"), ("beta", "alpha")].map(|(name, other)| Host::configured(all, name, &[other], &more));
     eventually("both lend", || {
@@ -51,6 +56,31 @@ fn a_refused_program_runs_on_the_host_that_the_refusal_names() {
     }
     eventually("the program has ended", || applications(&beta.folder) == 0);
     run(&beta, &[]).expect(0, &[]);
+}
+
+#[test]
+fn the_memory_of_a_refused_program_is_kept_with_its_cpu_time() {
+    let Some((_alone, all)) = live() else { return };
+    let memory = "[memory]\nglobal_reserve = '1M'\ndefault_user = '1M'\n";
+    let [alpha, beta] = lenders_with(all.path(), "20s", memory);
+    let full = Player::start(&alpha.folder, &[]);
+    let refused = player::run(&alpha.folder, &["--memory", "1M"]);
+    refused.expect(3, &["asked for a guarantee of 0.3 CPU", "beta, which keeps 0.3 CPU and 1 MiB of memory for it"]);
+    beta.run(&["status"]).expect(0, &["kept for an application of host alpha: 0.3 CPU and 1 MiB of memory"]);
+    let loan = |key: &str| status(&beta.folder)["loans"][0][key].as_u64();
+    let promised = || status(&beta.folder)["memory"]["promised_bytes"].as_u64();
+    assert_eq!((loan("memory_bytes"), promised()), (Some(1 << 20), Some(1 << 20)));
+    {
+        let _player = Player::start(&beta.folder, &["--memory", "1M", "--claim", &claim(&refused)]);
+        assert_eq!((keeps(&beta.folder), promised()), (0, Some(1 << 20)), "the application has what was kept");
+    }
+    eventually("the program has ended", || promised() == Some(0));
+    // The memory alone is short here: the guarantee is asked for as well.
+    drop(full);
+    eventually("alpha has room", || applications(&alpha.folder) == 0);
+    let small = Player::start(&alpha.folder, &["--memory", "512K"]);
+    player::run(&alpha.folder, &["--memory", "1M"]).expect(3, &["of resident memory", "keeps 0.3 CPU and 1 MiB"]);
+    drop(small);
 }
 
 fn contract(guaranteed: Share) -> Contract {

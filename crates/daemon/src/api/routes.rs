@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use super::answers::{Answer, Refused, aside, done, number, read, shown, word};
 use super::ecalls;
 use crate::auth::{self, Peer};
-use crate::channels::{self, Channels, RequestKind};
+use crate::channels::{self, Channels, LoanNeeds, RequestKind};
 use crate::configured::Configured;
 use crate::contracts::{self, Contracts};
 use crate::control::{Command, Requests};
@@ -181,10 +181,12 @@ pub(crate) async fn join(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Answer<Response> {
-    match admit(&context, peer, body, None).await {
+    let request: ApplicationRequest = read(body).await?;
+    let needs = LoanNeeds::of(&request.contract);
+    match admit(&context, peer, request, None).await {
         Ok(application) => Ok(created(application)),
         Err(Refused(problem)) => {
-            Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Admission, problem).await))
+            Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Admission, needs, problem).await))
         }
     }
 }
@@ -204,7 +206,8 @@ pub(crate) async fn claim(
     Path(claim): Path<String>,
     body: Body,
 ) -> Answer<Response> {
-    Ok(created(admit(&context, peer, body, Some(claimed(&claim)?)).await?))
+    let claim = claimed(&claim)?;
+    Ok(created(admit(&context, peer, read(body).await?, Some(claim)).await?))
 }
 
 /// Give back a loan that another host keeps for an application that this host refused
@@ -223,8 +226,12 @@ pub(crate) async fn give_back(
     done(move || context.channels.on()?.give_back(peer, &claim)).await
 }
 
-async fn admit(context: &Context, peer: Peer, body: Body, claim: Option<Claim>) -> Answer<Application> {
-    let mut request: ApplicationRequest = read(body).await?;
+async fn admit(
+    context: &Context,
+    peer: Peer,
+    mut request: ApplicationRequest,
+    claim: Option<Claim>,
+) -> Answer<Application> {
     let (pid, covers) = (request.pid, request.covers);
     let (target, covers) = aside(move || auth::named(peer, pid, covers)).await?;
     (request.pid, request.covers) = (target.pid, covers);
@@ -361,12 +368,13 @@ pub(crate) async fn change(
 ) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
     let contract: Box<Contract> = Box::new(read(body).await?);
+    let needs = LoanNeeds::of(&contract);
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
         Ok(application) => {
             context.follow_clock().await;
             Ok(Json(without_profile(context.complete(peer, application).await?)))
         }
-        Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, problem).await)),
+        Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, needs, problem).await)),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Hosts lend CPU time to each other. When this host's broker refuses a request, this host asks the others for a
-//! loan. When another host refuses a request, this host's broker keeps capacity for it, as far as it has room.
+//! Hosts lend CPU time and memory to each other. When this host's broker refuses a request, this host asks the others
+//! for a loan. When another host refuses a request, this host's brokers keep capacity for it, as far as they have room.
 //!
 //! ```text
 //! refused here ── borrow ──> manager ── Q-channel of the group `lend` ──> manager ── mailbox ──> control thread: kept
@@ -22,12 +22,12 @@ use qfabric_sync::{Lock, rank};
 use qfabric_types::api::{Claim, Offer, Problem};
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{Instant, Nanos, Share};
+use qfabric_types::{Bytes, Contract, Instant, Nanos, Resource, Share};
 use tokio::sync::oneshot;
 
 use super::config::Lend;
 use super::mailbox::LendingMessage;
-use super::offers::{Offered, Offers};
+use super::offers::{Asked, Offered, Offers};
 use super::{Channels, Fabric, count, lock, problems};
 use crate::api::answers::aside;
 use crate::auth::Peer;
@@ -47,12 +47,15 @@ const TENTH: Nanos = Nanos::from_millis(100);
 /// Largest number of requests under way; above this number, a request is refused without asking other hosts.
 const WAITING: usize = 256;
 
+/// Receives the lender of a request with the memory that it keeps, or none.
+type Reply = oneshot::Sender<Option<(Name, Bytes)>>;
+
 /// Requests under way, and the offers that this host received.
 pub(super) struct Lending {
     teller: Teller,
     words: Lock<Receiver<ControlWord>, { rank::LOAN_WORDS }>,
     /// Receivers of the answers to requests of this host, by the request's number.
-    waiting: Lock<BTreeMap<u64, oneshot::Sender<Option<Name>>>, { rank::WAITING }>,
+    waiting: Lock<BTreeMap<u64, Reply>, { rank::WAITING }>,
     offers: Lock<Offers, { rank::OFFERS }>,
 }
 
@@ -64,6 +67,28 @@ pub(crate) enum RequestKind {
     /// A new contract for an admitted application, which keeps the old one. Another host needs room for all of the
     /// new contract.
     Change,
+}
+
+/// What the contract of a request needs on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoanNeeds {
+    guaranteed: Option<Share>,
+    memory: Bytes,
+}
+
+impl LoanNeeds {
+    pub(crate) fn of(contract: &Contract) -> LoanNeeds {
+        LoanNeeds { guaranteed: contract.guaranteed, memory: contract.memory }
+    }
+
+    /// What to ask other hosts for after a refusal. `None`: no capacity was short, or the amount of CPU time is not
+    /// known, because the memory was refused first and the contract names no guarantee.
+    fn after(self, problem: &Problem) -> Option<Asked> {
+        let LoanNeeds { guaranteed, memory } = self;
+        let short = problem.shortage.as_ref().map(|shortage| &shortage.resource);
+        let share = problem.asked.or_else(|| guaranteed.filter(|_| short == Some(&Resource::Memory)))?;
+        (problem.code == "over_committed").then_some(Asked { share, memory })
+    }
 }
 
 /// Result of asking other hosts for a loan.
@@ -85,9 +110,14 @@ impl Lending {
 
 impl Channels {
     /// Adds an offer of another host to the refusal, if lending is on and a host makes an offer.
-    pub(crate) async fn look_elsewhere(&self, peer: Peer, kind: RequestKind, problem: Problem) -> Problem {
-        let is_shortage = problem.code == "over_committed";
-        let (Some(fabric), Some(asked)) = (&self.fabric, problem.asked.filter(|_| is_shortage)) else {
+    pub(crate) async fn look_elsewhere(
+        &self,
+        peer: Peer,
+        kind: RequestKind,
+        needs: LoanNeeds,
+        problem: Problem,
+    ) -> Problem {
+        let (Some(fabric), Some(asked)) = (&self.fabric, needs.after(&problem)) else {
             return problem;
         };
         match fabric.borrow(peer, asked).await {
@@ -96,20 +126,26 @@ impl Channels {
                 let hosts = if hosts == 1 { "the other host".to_owned() } else { format!("{hosts} other hosts") };
                 Problem { message: format!("{}; no room on {hosts} either", problem.message), ..problem }
             }
-            Found::Offer(offer) => with_offer(kind, problem, offer),
+            Found::Offer(offer) => with_offer(kind, needs.memory, problem, offer),
         }
     }
 }
 
-fn with_offer(kind: RequestKind, problem: Problem, offer: Offer) -> Problem {
-    let Offer { host, share, held_ns, claim } = &offer;
+/// `asked`: the memory that the application needs.
+fn with_offer(kind: RequestKind, asked: Bytes, problem: Problem, offer: Offer) -> Problem {
+    let Offer { host, share, memory, held_ns, claim } = &offer;
+    let kept = match *memory {
+        Bytes::ZERO if asked > Bytes::ZERO => format!("{share}, but no memory,"),
+        Bytes::ZERO => share.to_string(),
+        memory => format!("{share} and {memory} of memory"),
+    };
     let there = match kind {
         RequestKind::Admission => format!(
-            "start it on host {host}, which keeps {share} for it for {held_ns}, with the same options and \
+            "start it on host {host}, which keeps {kept} for it for {held_ns}, with the same options and \
              --claim {claim}"
         ),
         RequestKind::Change => format!(
-            "move it to host {host}, which keeps {share} for all of it for {held_ns}: start it there with the new \
+            "move it to host {host}, which keeps {kept} for all of it for {held_ns}: start it there with the new \
              contract and --claim {claim}, then end it here"
         ),
     };
@@ -156,9 +192,9 @@ impl Fabric {
     }
 
     /// Asks the other hosts for a loan.
-    async fn borrow(self: &Arc<Fabric>, peer: Peer, share: Share) -> Found {
+    async fn borrow(self: &Arc<Fabric>, peer: Peer, needed: Asked) -> Found {
         let Some(rule) = self.config().lend.rule() else { return Found::NotAsked };
-        if let Some(offer) = self.offered_before(peer, share) {
+        if let Some(offer) = self.offered_before(peer, needed) {
             return Found::Offer(offer);
         }
         if lock(&self.lending.offers).full(peer, clock::now()) {
@@ -168,20 +204,22 @@ impl Fabric {
         let Some(told) = self.wait_for(number) else { return Found::NotAsked };
         let fabric = self.clone();
         // The call may wait for the node's lock.
-        let asked = aside(move || Ok(fabric.ask(number, share, rule))).await;
+        let asked = aside(move || Ok(fabric.ask(number, needed, rule))).await;
         let hosts = asked.unwrap_or(0);
         if hosts == 0 {
             lock(&self.lending.waiting).remove(&number);
             return Found::NotAsked;
         }
         match tokio::time::timeout(Duration::from_nanos(LONGEST.get()), told).await {
-            Ok(Ok(Some(giver))) => Found::Offer(self.offered(peer, giver, number, share)),
+            Ok(Ok(Some((giver, memory)))) => {
+                Found::Offer(self.offered(number, Offered { giver, peer, asked: needed, memory, until: Instant::ZERO }))
+            }
             // A later answer finds no receiver, and the loan is given back.
             _ => Found::Nobody(hosts),
         }
     }
 
-    fn wait_for(&self, number: u64) -> Option<oneshot::Receiver<Option<Name>>> {
+    fn wait_for(&self, number: u64) -> Option<oneshot::Receiver<Option<(Name, Bytes)>>> {
         let mut waiting = lock(&self.lending.waiting);
         if waiting.len() >= WAITING {
             return None;
@@ -192,15 +230,17 @@ impl Fabric {
     }
 
     /// Sends the request; returns the number of hosts asked.
-    fn ask(&self, request: u64, share: Share, rule: Rule) -> usize {
+    fn ask(&self, request: u64, needed: Asked, rule: Rule) -> usize {
         let group = group();
         let others = |node: &mut qfabric_channel::Node| {
             node.directory().hosts_of_group(&group).filter(|host| **host != self.host).count()
         };
         let others = self.network.look(others);
         if others > 0 {
+            let Asked { share, memory } = needed;
             let (amount, hold) = (share.ppm().into(), self.config().lend_hold + LONGEST);
-            let ask = Ask { request, channel: channel(), attribute: CPU, amount, rule, patience: PATIENCE, hold };
+            let (channel, patience) = (channel(), PATIENCE);
+            let ask = Ask { request, channel, attribute: CPU, amount, memory, rule, patience, hold };
             self.network.manager(|manager, now| manager.ask(ask, now));
         }
         others
@@ -208,23 +248,24 @@ impl Fabric {
 
     /// The offer for a loan. The lender keeps the capacity slightly longer than stated here: the way to the lender
     /// takes time.
-    fn offered(&self, peer: Peer, giver: Name, number: u64, share: Share) -> Offer {
+    fn offered(&self, number: u64, offered: Offered) -> Offer {
         let hold = self.config().lend_hold;
-        let offered = Offered { giver: giver.clone(), peer, share, until: clock::now() + hold };
-        lock(&self.lending.offers).add(number, offered);
-        self.offer(number, giver, share, hold)
+        let offered = Offered { until: clock::now() + hold, ..offered };
+        lock(&self.lending.offers).add(number, offered.clone());
+        self.offer(number, offered, hold)
     }
 
-    fn offer(&self, number: u64, host: Name, share: Share, held_ns: Nanos) -> Offer {
-        Offer { host, share, held_ns, claim: Claim { host: self.host.clone(), number } }
+    fn offer(&self, number: u64, offered: Offered, held_ns: Nanos) -> Offer {
+        let Offered { giver, asked, memory, .. } = offered;
+        Offer { host: giver, share: asked.share, memory, held_ns, claim: Claim { host: self.host.clone(), number } }
     }
 
-    /// An earlier offer to this process for the same share, if it is still valid.
-    fn offered_before(&self, peer: Peer, share: Share) -> Option<Offer> {
+    /// An earlier offer to this process for the same share and memory, if it is still valid.
+    fn offered_before(&self, peer: Peer, needed: Asked) -> Option<Offer> {
         let now = clock::now();
-        let (number, Offered { giver, until, .. }) = lock(&self.lending.offers).again(peer, share, now)?;
-        let left = until.since(now).get();
-        Some(self.offer(number, giver, share, Nanos::new(left - left % TENTH.get())))
+        let (number, offered) = lock(&self.lending.offers).again(peer, needed, now)?;
+        let left = offered.until.since(now).get();
+        Some(self.offer(number, offered, Nanos::new(left - left % TENTH.get())))
     }
 
     /// Cancels a loan that the refused application does not need.
@@ -249,22 +290,22 @@ impl Fabric {
     /// Passes a manager's message about a loan to the broker, or records it.
     pub(super) fn lend(&self, lent: LendingMessage) {
         match lent {
-            LendingMessage::Keep { claim, amount, until } => self.keep(claim, amount, until),
+            LendingMessage::Keep { claim, amount, memory, until } => self.keep(claim, amount, memory, until),
             // If the message is lost, the loan ends when its time runs out.
             LendingMessage::LetGo(claim) => {
                 if !self.requests.let_go(claim) {
                     count(&self.totals.notices_dropped);
                 }
             }
-            LendingMessage::Answered { request, giver } => self.answered(request, giver),
+            LendingMessage::Answered { request, lender } => self.answered(request, lender),
             LendingMessage::Taken { request, giver } => lock(&self.lending.offers).taken(request, &giver),
         }
     }
 
-    fn keep(&self, claim: Claim, amount: i64, until: Instant) {
+    fn keep(&self, claim: Claim, amount: i64, memory: Bytes, until: Instant) {
         let share = Share::from_ppm(u32::try_from(amount).unwrap_or(u32::MAX));
         let teller = self.lending.teller.clone();
-        if !self.requests.keep(Keep { claim: claim.clone(), share, until, teller }) {
+        if !self.requests.keep(Keep { claim: claim.clone(), share, memory, until, teller }) {
             count(&self.totals.notices_dropped);
             tracing::warn!(host = %claim.host, %share, "the control thread is busy: the loan to another host is refused");
             self.kept(&claim, None);
@@ -272,9 +313,9 @@ impl Fabric {
     }
 
     /// A request of a policy has no receiver here; if the caller gave up, its receiver is gone.
-    fn answered(&self, request: u64, giver: Option<Name>) {
+    fn answered(&self, request: u64, lender: Option<(Name, Bytes)>) {
         let Some(tell) = lock(&self.lending.waiting).remove(&request) else { return };
-        if let Err(Some(giver)) = tell.send(giver) {
+        if let Err(Some((giver, _))) = tell.send(lender) {
             self.cancel(&giver, request);
         }
     }
@@ -308,6 +349,9 @@ impl Fabric {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::Amount;
+    use qfabric_types::api::Shortage;
+
     use super::*;
 
     #[test]
@@ -315,18 +359,46 @@ mod tests {
         let problem = Problem { next_step: "ask for less".to_owned(), ..Problem::default() };
         let claim: Claim = "alpha:5f3c09a1d2e4b687".parse().unwrap();
         let (share, held_ns) = (Share::from_ppm(500_000), Nanos::from_millis(30_000));
-        let offer = Offer { host: "beta".parse().unwrap(), share, held_ns, claim };
-        let said = with_offer(RequestKind::Admission, problem.clone(), offer.clone());
+        let offer = Offer { host: "beta".parse().unwrap(), share, memory: Bytes::ZERO, held_ns, claim };
+        let said = with_offer(RequestKind::Admission, Bytes::ZERO, problem.clone(), offer.clone());
         for part in ["host beta", "0.5 CPU", "30 s", "--claim alpha:5f3c09a1d2e4b687", "or ask for less"] {
             assert!(said.next_step.contains(part), "{said:?} lacks {part}");
         }
         assert_eq!(said.offer, Some(Box::new(offer.clone())));
-        let said = with_offer(RequestKind::Change, problem, offer);
+        let said = with_offer(RequestKind::Change, Bytes::ZERO, problem, offer);
         for part in
             ["move it to host beta", "for all of it", "with the new contract", "then end it here; or ask for less"]
         {
             assert!(said.next_step.contains(part), "{said:?} lacks {part}");
         }
+    }
+
+    #[test]
+    fn an_offer_says_whether_the_memory_is_kept() {
+        let (asked, claim) = (Bytes::from_mib(64), "alpha:5f3c09a1d2e4b687".parse().unwrap());
+        let (share, held_ns) = (Share::from_ppm(500_000), Nanos::from_millis(30_000));
+        let offer = Offer { host: "beta".parse().unwrap(), share, memory: asked, held_ns, claim };
+        let said = |offer| with_offer(RequestKind::Admission, asked, Problem::default(), offer).next_step;
+        let alone = said(Offer { memory: Bytes::ZERO, ..offer.clone() });
+        assert!(alone.contains("keeps 0.5 CPU, but no memory, for it"), "{alone}");
+        let both = said(offer);
+        assert!(both.contains("keeps 0.5 CPU and 64 MiB of memory for it"), "{both}");
+    }
+
+    #[test]
+    fn a_host_that_lacks_memory_asks_others_for_the_guarantee_as_well() {
+        let (share, memory) = (Share::from_ppm(500_000), Bytes::from_mib(64));
+        let short = |resource| {
+            let [asked, rest] = [memory, Bytes::ZERO].map(Amount::Memory);
+            let shortage = Some(Box::new(Shortage::new(resource, asked, rest, rest)));
+            Problem { code: "over_committed".to_owned(), shortage, ..Problem::default() }
+        };
+        let needs = LoanNeeds { guaranteed: Some(share), memory };
+        assert_eq!(needs.after(&short(Resource::Memory)), Some(Asked { share, memory }));
+        assert_eq!(needs.after(&short(Resource::Cpu)), None);
+        assert_eq!(LoanNeeds { guaranteed: None, memory }.after(&short(Resource::Memory)), None);
+        let over_cap = Problem { code: "user_cap".to_owned(), ..short(Resource::Memory) };
+        assert_eq!(needs.after(&over_cap), None, "a limit is a decision, not a shortage");
     }
 
     #[test]

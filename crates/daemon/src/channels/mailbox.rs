@@ -10,7 +10,7 @@ use qfabric_types::api::Claim;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{AppId, Instant, Nanos};
+use qfabric_types::{AppId, Bytes, Instant, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Fabric;
@@ -82,12 +82,12 @@ pub(super) struct Delayed {
 /// A message about a loan: from a manager to the broker, or from another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LendingMessage {
-    /// Keep this amount for another host until then.
-    Keep { claim: Claim, amount: i64, until: Instant },
+    /// Keep this amount and memory for another host until then.
+    Keep { claim: Claim, amount: i64, memory: Bytes, until: Instant },
     /// Cancel the loan.
     LetGo(Claim),
-    /// Result of a request of this host; `giver` is the lender, or none.
-    Answered { request: u64, giver: Option<Name> },
+    /// Result of a request of this host: the lender with the memory that it keeps, or none.
+    Answered { request: u64, lender: Option<(Name, Bytes)> },
     /// An application has claimed the loan at the lender.
     Taken { request: u64, giver: Name },
 }

@@ -98,7 +98,7 @@ use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub(crate) use ends::{Bell, Inlet, Outlet};
-pub(crate) use lending::RequestKind;
+pub(crate) use lending::{LoanNeeds, RequestKind};
 pub(crate) use monitors::start_monitor;
 pub(crate) use report::{ChannelReport, ChannelsReport};
 pub use rules::{Right, Rule};

@@ -325,11 +325,12 @@ impl Mailbox {
             Effect::Apply(application, attribute, amount) => self.apply(application, attribute, amount),
             Effect::Answered(request, outcome) => {
                 tracing::debug!(request, ?outcome, "a request to other hosts ended");
-                let giver = if let Outcome::Met { host } = outcome { Some(host) } else { None };
-                self.lend(LendingMessage::Answered { request, giver });
+                let lender = if let Outcome::Met { host, memory } = outcome { Some((host, memory)) } else { None };
+                self.lend(LendingMessage::Answered { request, lender });
             }
-            Effect::Keep { asker, request, amount, until } => {
-                self.lend(LendingMessage::Keep { claim: Claim { host: asker, number: request }, amount, until });
+            Effect::Keep { asker, request, amount, memory, until } => {
+                let claim = Claim { host: asker, number: request };
+                self.lend(LendingMessage::Keep { claim, amount, memory, until });
             }
             Effect::LetGo { asker, request } => {
                 self.lend(LendingMessage::LetGo(Claim { host: asker, number: request }))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Nanos, Share};
+use qfabric_types::{Bytes, Instant, Nanos, Share};
 
 use crate::auth::Peer;
 
@@ -13,6 +13,13 @@ const OF_ONE_USER: usize = 8;
 /// An offer is returned again only if it stays valid for at least this time.
 const OF_USE: Nanos = Nanos::from_millis(1_000);
 
+/// What an application needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub share: Share,
+    pub memory: Bytes,
+}
+
 /// Offers by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Offers(BTreeMap<u64, Offered>);
@@ -21,7 +28,9 @@ pub(super) struct Offers(BTreeMap<u64, Offered>);
 pub(super) struct Offered {
     pub giver: Name,
     pub peer: Peer,
-    pub share: Share,
+    pub asked: Asked,
+    /// The memory that the lender keeps: all that was asked, or none.
+    pub memory: Bytes,
     pub until: Instant,
 }
 
@@ -30,10 +39,10 @@ impl Offers {
         self.0.insert(number, offered);
     }
 
-    /// The earlier offer, if the same process asks for the same share again.
-    pub(super) fn again(&self, peer: Peer, share: Share, now: Instant) -> Option<(u64, Offered)> {
+    /// The earlier offer, if the same process asks for the same share and memory again.
+    pub(super) fn again(&self, peer: Peer, asked: Asked, now: Instant) -> Option<(u64, Offered)> {
         let same =
-            |offered: &Offered| offered.peer == peer && offered.share == share && offered.until.since(now) >= OF_USE;
+            |offered: &Offered| offered.peer == peer && offered.asked == asked && offered.until.since(now) >= OF_USE;
         self.0.iter().find(|(_, offered)| same(offered)).map(|(number, offered)| (*number, offered.clone()))
     }
 
@@ -76,16 +85,22 @@ mod tests {
     }
 
     fn offered(peer: Peer, until: u64) -> Offered {
-        Offered { giver: "beta".parse().unwrap(), peer, share: Share::from_ppm(300_000), until: at(until) }
+        Offered { giver: "beta".parse().unwrap(), peer, asked: asked(300_000), memory: Bytes::ZERO, until: at(until) }
+    }
+
+    fn asked(ppm: u32) -> Asked {
+        Asked { share: Share::from_ppm(ppm), memory: Bytes::ZERO }
     }
 
     #[test]
     fn who_asks_in_a_loop_gets_one_offer_and_a_user_at_most_eight() {
         let mut offers = Offers::default();
         offers.add(7, offered(peer(1, 1_000), 30));
-        let again = |pid, ppm, now| offers.again(peer(pid, 1_000), Share::from_ppm(ppm), at(now)).map(|found| found.0);
+        let again = |pid, ppm, now| offers.again(peer(pid, 1_000), asked(ppm), at(now)).map(|found| found.0);
         assert_eq!([again(1, 300_000, 5), again(1, 200_000, 5), again(2, 300_000, 5)], [Some(7), None, None]);
         assert_eq!(again(1, 300_000, 30), None, "too late to be of use");
+        let with_memory = Asked { memory: Bytes::from_mib(1), ..asked(300_000) };
+        assert_eq!(offers.again(peer(1, 1_000), with_memory, at(5)), None, "memory was not asked for");
         (10..17).for_each(|number| offers.add(number, offered(peer(2, 1_000), 60)));
         assert!(offers.full(peer(3, 1_000), at(5)) && !offers.full(peer(3, 1_001), at(5)));
         assert!(!offers.full(peer(3, 1_000), at(31)), "the first is over");
@@ -96,9 +111,9 @@ mod tests {
         let mut offers = Offers::default();
         offers.add(7, offered(peer(1, 1_000), 30));
         offers.gone(&"gamma".parse().unwrap());
-        assert!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)).is_some());
+        assert!(offers.again(peer(1, 1_000), asked(300_000), at(5)).is_some());
         offers.gone(&"beta".parse().unwrap());
-        assert_eq!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)), None);
+        assert_eq!(offers.again(peer(1, 1_000), asked(300_000), at(5)), None);
         assert_eq!(offers.give_back(7, peer(1, 1_000)), None);
     }
 
@@ -107,9 +122,9 @@ mod tests {
         let mut offers = Offers::default();
         offers.add(7, offered(peer(1, 1_000), 30));
         offers.taken(7, &"gamma".parse().unwrap());
-        assert!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)).is_some(), "it is not that host's");
+        assert!(offers.again(peer(1, 1_000), asked(300_000), at(5)).is_some(), "it is not that host's");
         offers.taken(7, &"beta".parse().unwrap());
-        assert_eq!(offers.again(peer(1, 1_000), Share::from_ppm(300_000), at(5)), None);
+        assert_eq!(offers.again(peer(1, 1_000), asked(300_000), at(5)), None);
     }
 
     #[test]

@@ -71,6 +71,7 @@ impl Brokers {
             free: units(short.free),
             largest: units(short.largest),
             bound: short.bound,
+            others: units(short.others),
         };
         answer.map(units).map_err(lack)
     }
@@ -80,7 +81,7 @@ impl Brokers {
             self.set_share(holder, 0, 0)?;
         }
         let held = self.memory.hold(&holder.id, holder.owner, Bytes::new(most), Bytes::new(least));
-        held.map(Bytes::get).map_err(|refusal| of_memory(&refusal))
+        held.map(Bytes::get).map_err(|refusal| of_memory(&refusal, self.memory.without_contract()))
     }
 
     fn set_rate(&self, holder: &mut Holder, end: &LinkEnd, most: u64, least: u64) -> Result<u64, Lack> {
@@ -120,19 +121,20 @@ impl Brokers {
     }
 }
 
-fn of_memory(refusal: &MemoryRefusal) -> Lack {
+/// `others`: what is promised without a contract.
+fn of_memory(refusal: &MemoryRefusal, others: Bytes) -> Lack {
     let bound = match refusal.bound {
         MemoryBound::Reserve(_) => HoldBound::Free,
         MemoryBound::User { uid, cap } => HoldBound::User { uid, cap: cap.get() },
         MemoryBound::Group { gid, cap } => HoldBound::Group { gid, cap: cap.get() },
         MemoryBound::Reserves { uid, most } => HoldBound::Number { uid, most: u32::try_from(most).unwrap_or(u32::MAX) },
     };
-    Lack::Short { free: refusal.free.get(), largest: refusal.largest.get(), bound }
+    Lack::Short { free: refusal.free.get(), largest: refusal.largest.get(), bound, others: others.get() }
 }
 
 fn of_link(refusal: &RateRefusal) -> Lack {
-    let (free, refusal) = match refusal {
-        RateRefusal::Link { free, refusal } => (free.get(), refusal),
+    let (free, others, refusal) = match refusal {
+        RateRefusal::Link { free, streams, refusal } => (free.get(), streams.get(), refusal),
         RateRefusal::Other(problem) if problem.code == "stopping" => return Lack::Ending,
         RateRefusal::Other(_) => return Lack::NoBroker,
     };
@@ -142,5 +144,5 @@ fn of_link(refusal: &RateRefusal) -> Lack {
         LinkBound::HeldRates { uid, most } | LinkBound::Streams { uid, most } => (0, HoldBound::Number { uid, most }),
         _ => (refusal.free.get(), HoldBound::Free),
     };
-    Lack::Short { free, largest, bound }
+    Lack::Short { free, largest, bound, others }
 }

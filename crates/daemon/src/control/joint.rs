@@ -40,6 +40,8 @@ pub(crate) struct ShareShortage {
     pub largest: Share,
     /// The limit that decides on it.
     pub bound: HoldBound,
+    /// The share that programs, and loans to other hosts, are guaranteed without a contract.
+    pub others: Share,
 }
 
 struct Joint {
@@ -60,11 +62,17 @@ impl Joint {
 #[derive(Default)]
 pub(super) struct Joints(BTreeMap<JointId, Joint>);
 
-fn id_of(claim: &Claim) -> JointId {
+/// The identity of a joint contract, or of the memory of a loan, with the number of the claim.
+pub(super) fn id_of(claim: &Claim) -> JointId {
     JointId { host: claim.host.clone(), number: claim.number }
 }
 
 impl Engine {
+    /// Whether a joint contract has the number of the claim.
+    pub(super) fn has_joint(&self, claim: &Claim) -> bool {
+        self.joints.0.contains_key(&id_of(claim))
+    }
+
     /// Guarantees the wanted share, or what is free of it.
     pub(super) fn hold_share(&mut self, hold: ShareHold, now: Instant) -> Result<Share, ShareShortage> {
         let ShareHold { id, owner, most, least } = hold;
@@ -81,8 +89,15 @@ impl Engine {
             if is_new {
                 self.joints.0.remove(&id);
             }
-            ShareShortage { free: self.core.host.free(), largest, bound }
+            ShareShortage { free: self.core.host.free(), largest, bound, others: self.without_contract() }
         })
+    }
+
+    /// The share that is guaranteed without a contract.
+    fn without_contract(&self) -> Share {
+        let contracts = self.joints.0.values().map(|joint| joint.share.max(joint.used()).ppm());
+        let contracts = contracts.fold(0, u32::saturating_add);
+        self.core.host.guaranteed().saturating_sub(Share::from_ppm(contracts))
     }
 
     /// Keeps `share` for a contract, less the part that its applications use. An error is the largest share that would

@@ -1,4 +1,4 @@
-//! Keeps capacity for applications that other hosts refused (loans).
+//! Keeps capacity, and memory, for applications that other hosts refused (loans).
 //!
 //! Managers of other hosts request loans through the threads of the channels. Answers go back through a bounded
 //! queue and an eventfd, so that the control thread waits for no other thread. Each loan ends when its time runs
@@ -11,10 +11,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use qfabric_host::Input;
 use qfabric_types::api::{Claim, HostStatus, Loan};
-use qfabric_types::{AppId, Instant, Owner, Share};
+use qfabric_types::{AppId, Bytes, Instant, Owner, Share};
 
 use super::core::Answer;
 use super::engine::Engine;
+use super::joint::id_of;
 use super::notes::Note;
 use super::sources::wake;
 
@@ -24,10 +25,12 @@ const MOST: usize = 64;
 /// time runs out, and its policy decides as if its decision were carried out.
 const WORDS: usize = 256;
 
-/// A request to keep `share` until `until`, or to extend the loan of the same claim until `until`.
+/// A request to keep `share` and `memory` until `until`, or to extend the loan of the same claim until `until`.
 pub(crate) struct Keep {
     pub claim: Claim,
     pub share: Share,
+    /// Zero: none.
+    pub memory: Bytes,
     pub until: Instant,
     pub teller: Teller,
 }
@@ -79,6 +82,7 @@ impl Teller {
 struct Kept {
     app: AppId,
     share: Share,
+    memory: Bytes,
     until: Instant,
     teller: Teller,
 }
@@ -102,6 +106,7 @@ impl Loans {
         let loan = |(claim, kept): (&Claim, &Kept)| Loan {
             host: claim.host.clone(),
             share: kept.share,
+            memory: kept.memory,
             left_ns: kept.until.since(now),
         };
         self.0.iter().map(loan).collect()
@@ -115,22 +120,22 @@ impl Engine {
     }
 
     pub(super) fn keep(&mut self, keep: Keep, now: Instant) {
-        let Keep { claim, share, until, teller } = keep;
+        let Keep { claim, share, memory, until, teller } = keep;
         if let Some(kept) = self.loans.0.get_mut(&claim) {
             kept.until = until;
             return;
         }
-        match self.kept(&claim, share, now) {
+        match self.kept(&claim, share, memory, now) {
             Some(app) => {
-                self.loans.0.insert(claim.clone(), Kept { app, share, until, teller: teller.clone() });
+                self.loans.0.insert(claim.clone(), Kept { app, share, memory, until, teller: teller.clone() });
                 teller.tell(ControlWord::Kept(claim, self.core.host.free()));
             }
             None => teller.tell(ControlWord::Refused(claim)),
         }
     }
 
-    /// Requests the share from the broker. Returns `None` if it is refused.
-    fn kept(&mut self, claim: &Claim, share: Share, now: Instant) -> Option<AppId> {
+    /// Requests the share and the memory from their brokers. Returns `None` if one refuses; then nothing is kept.
+    fn kept(&mut self, claim: &Claim, share: Share, memory: Bytes, now: Instant) -> Option<AppId> {
         if self.loans.0.len() >= MOST || share == Share::ZERO {
             return None;
         }
@@ -138,14 +143,32 @@ impl Engine {
         let (request, name) = (self.requests_made, format!("for {}", claim.host));
         let input = Input::Keep { request, name, owner: Owner::NOBODY, share };
         let app = self.core.ask(input, now).ok()?;
+        if !self.keeps_memory(claim, memory) {
+            self.core.handle(Input::Leave { app }, now);
+            return None;
+        }
         self.core.notes.push(Note::LoanGranted { host: claim.host.clone(), share });
         Some(app)
+    }
+
+    /// Whether the memory of a loan is promised now. It counts against user 65534 (nobody), as the share does. A host
+    /// that uses the number of one of its joint contracts for a loan gets none: both would count as one promise.
+    fn keeps_memory(&self, claim: &Claim, memory: Bytes) -> bool {
+        memory == Bytes::ZERO || (!self.has_joint(claim) && self.memory.lend(&id_of(claim), memory).is_ok())
+    }
+
+    /// Frees the memory of a loan that ends. What an application drew from it stays promised to the application.
+    fn free_memory(&self, claim: &Claim, memory: Bytes) {
+        if memory > Bytes::ZERO {
+            self.memory.free_held(&id_of(claim));
+        }
     }
 
     /// Ends a loan. Does nothing if the loan was claimed or has run out.
     pub(super) fn let_go(&mut self, claim: &Claim, now: Instant) {
         if let Some(kept) = self.loans.0.remove(claim) {
             self.core.handle(Input::Leave { app: kept.app }, now);
+            self.free_memory(claim, kept.memory);
             self.core.notes.push(Note::LoanEnded { host: claim.host.clone(), share: kept.share });
         }
     }
@@ -165,10 +188,14 @@ impl Engine {
         let Some(kept) = self.loans.0.remove(claim) else { return self.draw(input, claim, now) };
         self.core.handle(Input::Leave { app: kept.app }, now);
         let answer = self.core.ask(input, now);
-        let Kept { share, until, teller, .. } = kept;
+        let Kept { share, memory, until, teller, .. } = kept;
         match &answer {
-            Ok(_) => teller.tell(ControlWord::Used(claim.clone())),
-            Err(_) => self.keep(Keep { claim: claim.clone(), share, until, teller }, now),
+            Ok(_) => {
+                // The application has drawn what it needs before it asked for the share.
+                self.free_memory(claim, memory);
+                teller.tell(ControlWord::Used(claim.clone()));
+            }
+            Err(_) => self.keep(Keep { claim: claim.clone(), share, memory, until, teller }, now),
         }
         answer
     }

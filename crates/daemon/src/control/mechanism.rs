@@ -69,6 +69,7 @@ fn open_dispatcher(config: &Config, journal: Journal) -> Result<Opened, StartErr
     dispatcher::supported().map_err(StartError::Mechanism)?;
     let mechanism = DispatcherMechanism::new(config.mechanism.rules());
     let mechanism = mechanism.map_err(|why| StartError::Mechanism(why.problem()))?.with_journal(journal);
+    let mechanism = mechanism.with_idle_latency(config.mechanism.idle_latency);
     let all = mechanism.capacity().unwrap_or_default();
     let room = Room::of_servers(all, config.limits.capacity, Share::ZERO);
     Ok(Opened { mechanism: Box::new(mechanism), room, best_effort: None, journal: None })

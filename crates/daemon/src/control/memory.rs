@@ -9,8 +9,8 @@ use crate::auth::Target;
 use crate::memory::{Promise, PromiseTarget, not_for_a_thread};
 
 impl Engine {
-    /// Promises the memory of a new contract, as far as possible from the memory of the claimed joint contract. `None`:
-    /// the contract asks for none.
+    /// Promises the memory of a new contract, as far as possible from the memory of the claimed joint contract or loan.
+    /// `None`: the contract asks for none.
     pub(super) fn promise(
         &self,
         target: &Target,

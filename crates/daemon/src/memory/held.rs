@@ -1,4 +1,4 @@
-//! Memory that is promised to joint contracts, until their applications draw from it.
+//! Memory that is promised to joint contracts and to loans, until their applications draw from it.
 //!
 //! It is counted like every promise, and protects no pages: a group is protected when an application draws.
 
@@ -25,6 +25,8 @@ pub(super) struct HeldMemory {
     drawn: Bytes,
     /// The whole promise, in whole pages.
     whole: Bytes,
+    /// Whether it is the promise to a joint contract; otherwise to a loan.
+    is_contract: bool,
 }
 
 impl Memory {
@@ -36,8 +38,18 @@ impl Memory {
     pub(crate) fn hold(&self, id: &JointId, owner: Owner, most: Bytes, least: Bytes) -> Result<Bytes, MemoryRefusal> {
         let least = least.max(Bytes::new(1));
         self.accounts.with(|accounts| {
-            as_much_as_fits(most, least, |asked| accounts.hold(id, owner, asked), |refusal| refusal.largest)
+            let keep = |asked| accounts.hold(id, owner, asked, true);
+            as_much_as_fits(most, least, keep, |refusal| refusal.largest)
         })
+    }
+
+    /// Promises `bytes` to a loan: memory for an application that the host of `id` refused. The maximum of user 65534
+    /// (nobody) counts. [`Memory::free_held`] ends it.
+    ///
+    /// # Errors
+    /// The amount does not fit; nothing is promised.
+    pub(crate) fn lend(&self, id: &JointId, bytes: Bytes) -> Result<(), MemoryRefusal> {
+        self.accounts.with(|accounts| accounts.hold(id, Owner::NOBODY, bytes, false))
     }
 
     /// Whether the caller may draw from the memory of a contract: its owner, and for contracts of other hosts everybody who
@@ -52,6 +64,15 @@ impl Memory {
         }
     }
 
+    /// The memory that programs and loans have without a joint contract.
+    pub(crate) fn without_contract(&self) -> Bytes {
+        self.accounts.with(|accounts| {
+            let contracts = accounts.held.values().filter(|held| held.is_contract);
+            let promised: Bytes = contracts.map(|held| held.whole).sum();
+            accounts.broker.promised() - promised
+        })
+    }
+
     /// Frees the memory of a contract. What its applications use is free when they leave.
     pub(crate) fn free_held(&self, id: &JointId) {
         self.accounts.with(|accounts| {
@@ -63,14 +84,17 @@ impl Memory {
 }
 
 impl Accounts {
-    fn hold(&mut self, id: &JointId, owner: Owner, bytes: Bytes) -> Result<(), MemoryRefusal> {
+    /// Promises to a joint contract, or to a loan.
+    fn hold(&mut self, id: &JointId, owner: Owner, bytes: Bytes, is_contract: bool) -> Result<(), MemoryRefusal> {
         let Some(held) = self.held.get(id) else {
             // The number is the right to the parts on other hosts, and every user may read refusals.
-            let (name, pid) = (format!("contract of {}", id.host), std::process::id() as i32);
+            let what = if is_contract { "contract of" } else { "for" };
+            let (name, pid) = (format!("{what} {}", id.host), std::process::id() as i32);
             let (drawer, owner) = (owner, self.broker.limits().counted_for(owner, &[]));
             let reserve = self.broker.admit(MemoryRequester { owner, name: &name, pid }, bytes)?;
             let whole = self.broker.whole_pages(bytes);
-            self.held.insert(id.clone(), HeldMemory { owner: drawer, reserve, drawn: Bytes::ZERO, whole });
+            let held = HeldMemory { owner: drawer, reserve, drawn: Bytes::ZERO, whole, is_contract };
+            self.held.insert(id.clone(), held);
             return Ok(());
         };
         let (reserve, drawn) = (held.reserve, held.drawn);

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `config.rs` | the section `[memory]` |
-//! | `held.rs` | memory that is promised to joint contracts |
+//! | `held.rs` | memory that is promised to joint contracts and loans |
 //! | `keeper.rs` | the thread that changes control groups |
 //! | `pools.rs` | reserves, segments, allocations, locked program text |
 //! | `problems.rs` | refusals |
@@ -59,7 +59,7 @@ struct Accounts {
     pressure_notices: u64,
     /// Memory fetched before programs needed it, since the start.
     prefaulted: Bytes,
-    /// Promises to joint contracts.
+    /// Promises to joint contracts and loans.
     held: BTreeMap<JointId, HeldMemory>,
 }
 

@@ -78,6 +78,21 @@ fn a_reserve_grows_and_shrinks_within_the_global_reserve() {
 }
 
 #[test]
+fn memory_of_a_loan_is_promised_to_no_other_and_names_the_host_that_asked() {
+    let memory = memory("global_reserve = \"1M\"\ndefault_user = \"4M\"");
+    let [first, second]: [JointId; 2] = ["alpha:7", "beta:7"].map(|id| id.parse().unwrap());
+    memory.lend(&first, Bytes::new(100 * PAGE)).unwrap();
+    let refused = memory.lend(&second, Bytes::from_mib(1)).unwrap_err();
+    assert_eq!((refused.holders[0].name.as_str(), promised(&memory)), ("for alpha", Bytes::new(100 * PAGE)));
+    let contract: JointId = "gamma:7".parse().unwrap();
+    memory.hold(&contract, Owner::NOBODY, Bytes::new(PAGE), Bytes::ZERO).unwrap();
+    assert_eq!(memory.without_contract(), Bytes::new(100 * PAGE));
+    memory.free_held(&contract);
+    memory.free_held(&first);
+    memory.lend(&second, Bytes::from_mib(1)).unwrap();
+}
+
+#[test]
 fn a_reserve_draws_from_a_contract_grows_shrinks_and_returns_the_rest() {
     let memory = memory("global_reserve = \"1M\"\ndefault_user = \"1M\"");
     let mut session = session(&memory);

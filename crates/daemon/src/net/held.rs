@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use qfabric_broker::{LinkBroker, LinkDemand, LinkRefusal};
+use qfabric_broker::{LinkBroker, LinkDemand, LinkRefusal, LinkUse};
 use qfabric_types::api::Problem;
 use qfabric_types::api::net::{HeldRateId, StreamInfo, StreamSpec};
 use qfabric_types::{BitRate, Direction, LinkEnd, Owner};
@@ -35,6 +35,8 @@ pub(crate) enum RateRefusal {
     Link {
         /// The free rate of the link, whatever the owner's maximum.
         free: BitRate,
+        /// The rate that streams have on the link, without those that draw from a held rate.
+        streams: BitRate,
         refusal: Box<LinkRefusal>,
     },
     /// The link is not open, the rate is not held, or the service ends.
@@ -43,7 +45,9 @@ pub(crate) enum RateRefusal {
 
 impl RateRefusal {
     fn of(broker: &LinkBroker, refusal: LinkRefusal) -> RateRefusal {
-        RateRefusal::Link { free: broker.free(), refusal: Box::new(refusal) }
+        let streams = broker.holders().into_iter().filter(|holder| matches!(holder.by, LinkUse::Stream(_)));
+        let streams = streams.map(|holder| holder.rate).sum();
+        RateRefusal::Link { free: broker.free(), streams, refusal: Box::new(refusal) }
     }
 }
 

@@ -9,12 +9,15 @@
 //! ```
 //! Source: thesis §4.3 (Figure 28), §4.5. Departure: an offer *holds* its amount, so that the same amount is not
 //! promised to two askers; a hold expires, so that a crashed asker does not block the amount for long.
+//!
+//! `Request` and `Offer` carry bytes of memory in `other`: what is asked beside the amount, and what is kept of it.
+//! Hosts of older versions write zero there and do not read it, so they lend, and borrow, the amount alone.
 
 use std::collections::BTreeMap;
 
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Bytes, Instant, Nanos};
 
 /// Time for which an offer stands.
 pub(super) const HOLD: Nanos = Nanos::from_millis(3_000);
@@ -48,6 +51,9 @@ pub struct Ask {
     pub channel: ChannelId,
     pub attribute: AttributeId,
     pub amount: i64,
+    /// Memory that the lender must keep beside the amount; zero: none. Only lenders whose broker accounts for the
+    /// attribute keep memory.
+    pub memory: Bytes,
     /// The rule that chooses among offers.
     pub rule: Rule,
     /// Time to wait for offers.
@@ -64,6 +70,8 @@ pub enum Outcome {
     Met {
         /// The lender.
         host: Name,
+        /// The memory that it keeps beside the amount; zero from a lender that keeps none.
+        memory: Bytes,
     },
     /// No host confirmed in time.
     Unmet {
@@ -78,6 +86,7 @@ pub enum Outcome {
 struct Offer {
     host: Name,
     amount: i64,
+    memory: Bytes,
     /// Half a round trip; before that is measured, half the time until the offer, which is an upper bound.
     distance: Nanos,
 }
@@ -112,6 +121,16 @@ pub(super) fn quality_event(
     QualityEvent { controller, kind, value, other: 0, request, at: now, application: HOST, attribute, subject }
 }
 
+/// The bytes of memory in the field `other` of a request or an offer.
+pub(super) fn memory_in(event: &QualityEvent) -> Bytes {
+    Bytes::new(u64::try_from(event.other).unwrap_or(0))
+}
+
+/// The event with bytes of memory in its field `other`.
+pub(super) fn with_memory(event: QualityEvent, memory: Bytes) -> QualityEvent {
+    QualityEvent { other: i64::try_from(memory.get()).unwrap_or(i64::MAX), ..event }
+}
+
 pub(super) fn reply(kind: QualityKind, to: &QualityEvent, value: i64, now: Instant) -> QualityEvent {
     quality_event(kind, to.request, to.attribute, value, now)
 }
@@ -125,11 +144,8 @@ impl Requests {
         if self.pending.len() >= MAX_REQUESTS || self.pending.contains_key(&ask.request) {
             return Some(Outcome::Refused { limit: MAX_REQUESTS });
         }
-        messages.push((
-            ask.channel.clone(),
-            None,
-            quality_event(QualityKind::Request, ask.request, ask.attribute, ask.amount, now),
-        ));
+        let request = quality_event(QualityKind::Request, ask.request, ask.attribute, ask.amount, now);
+        messages.push((ask.channel.clone(), None, with_memory(request, ask.memory)));
         let until = now + ask.patience;
         self.pending
             .insert(ask.request, Pending { ask, since: now, offers: Vec::new(), until, chosen: None, tried: 0 });
@@ -152,7 +168,8 @@ impl Requests {
         let distance = Nanos::new(now.since(pending.since).get() / 2);
         // The last offer of a host replaces its earlier ones, so repeated offers give no advantage.
         pending.offers.retain(|offer| offer.host != *from);
-        pending.offers.push(Offer { host: from.clone(), amount: offer.value, distance });
+        let memory = memory_in(offer).min(pending.ask.memory);
+        pending.offers.push(Offer { host: from.clone(), amount: offer.value, memory, distance });
         let enough = match pending.ask.rule {
             Rule::First => true,
             Rule::BestOf(n) => pending.offers.len() >= n,
@@ -185,7 +202,9 @@ impl Requests {
         }
         let pending = self.pending.remove(&event.request)?;
         pending.cancel_others(Some(from), now, messages);
-        Some((event.request, Outcome::Met { host: from.clone() }))
+        let offer = pending.offers.iter().find(|offer| offer.host == *from);
+        let memory = offer.map_or(Bytes::ZERO, |offer| offer.memory);
+        Some((event.request, Outcome::Met { host: from.clone(), memory }))
     }
 
     /// Removes the offers of a host that is gone.
@@ -263,6 +282,8 @@ pub(super) enum Stage {
 pub(super) struct Held {
     pub attribute: AttributeId,
     pub amount: i64,
+    /// Memory beside the amount, if a broker accounts for it.
+    pub memory: Bytes,
     /// When the hold expires; NEVER once accepted, if no broker accounts for it.
     pub until: Instant,
     pub stage: Stage,
@@ -271,7 +292,8 @@ pub(super) struct Held {
 impl Held {
     /// The hold for a request, for [`HOLD`].
     pub(super) fn of(request: &QualityEvent, stage: Stage, now: Instant) -> Held {
-        Held { attribute: request.attribute, amount: request.value, until: now + HOLD, stage }
+        let (attribute, amount, memory) = (request.attribute, request.value, memory_in(request));
+        Held { attribute, amount, memory, until: now + HOLD, stage }
     }
 }
 

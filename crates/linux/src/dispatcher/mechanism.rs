@@ -21,13 +21,14 @@ use std::collections::{BTreeMap, HashMap};
 use qfabric_sched::dispatch::GroupId;
 use qfabric_types::api::DispatchTableStatus;
 use qfabric_types::{
-    AppId, DispatchRules, Instant, InvalidDispatchRules, MechanismFeatures, MechanismName, Reservation, ServerCounts,
-    ServerTerms, Setting, Share, ThreadId,
+    AppId, DispatchRules, Instant, InvalidDispatchRules, MechanismFeatures, MechanismName, Nanos, Reservation,
+    ServerCounts, ServerTerms, Setting, Share, ThreadId,
 };
 
 use super::affinity;
 use super::cpu::CpuTable;
 use super::guardian::Guardian;
+use super::idle::ShortSleeps;
 use super::latency::DispatchCost;
 use crate::cpus::CpuList;
 use crate::journal::{Dispatched, Journal};
@@ -42,6 +43,10 @@ pub struct DispatcherMechanism {
     /// CPUs with groups. Before `guardian`, so that the threads end while it still watches.
     tables: BTreeMap<u32, CpuTable>,
     guardian: Option<Guardian>,
+    /// The longest time that an idle CPU may need to wake up, while there is a table; `None`: the kernel decides.
+    idle_latency: Option<Nanos>,
+    /// The request for it. Made after the guardian was started, which would inherit it.
+    short_sleeps: Option<ShortSleeps>,
     groups: HashMap<Key, Group>,
     threads: HashMap<ThreadId, Held>,
     next_group: u64,
@@ -77,12 +82,29 @@ impl DispatcherMechanism {
     pub fn new(rules: DispatchRules) -> Result<DispatcherMechanism, InvalidDispatchRules> {
         rules.check()?;
         let (tables, groups, threads) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        Ok(DispatcherMechanism { rules, journal: None, tables, guardian: None, groups, threads, next_group: 1 })
+        Ok(DispatcherMechanism {
+            rules,
+            journal: None,
+            tables,
+            guardian: None,
+            idle_latency: None,
+            short_sleeps: None,
+            groups,
+            threads,
+            next_group: 1,
+        })
     }
 
     /// Records every thread in the journal before the first change to it.
     pub fn with_journal(mut self, journal: Journal) -> Self {
         self.journal = Some(journal);
+        self
+    }
+
+    /// While a table has groups, idle CPUs of this host wake up within `most` (`/dev/cpu_dma_latency`); `None`, the
+    /// default: the kernel decides. It costs energy on all CPUs. Where it is not possible, a warning is logged.
+    pub fn with_idle_latency(mut self, most: Option<Nanos>) -> Self {
+        self.idle_latency = most;
         self
     }
 

@@ -12,6 +12,7 @@
 //! | `latency.rs` | the times of each dispatch, and the CPU time of the thread |
 //! | `member.rs` | one thread of a group: its attributes for each standing, its CPU time |
 //! | `affinity.rs` | the CPUs on which a thread may run |
+//! | `idle.rs` | short sleeps of idle CPUs while a table has groups, on request |
 //! | `guardian.rs` | a process that puts all threads back if this one dies or a dispatcher thread hangs |
 //! | `support.rs` | checks if this process may use the mechanism |
 //!
@@ -33,6 +34,7 @@ mod affinity;
 mod bell;
 mod cpu;
 mod guardian;
+mod idle;
 mod latency;
 mod lead;
 mod mechanism;

@@ -487,10 +487,14 @@ pub struct JointRefusal {
     /// The largest amount that would have been granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest: Option<f64>,
-    /// The initiators of the contracts that hold the resource, largest amount first, at most 8. Empty: no joint
-    /// contract holds it, or the host is older.
+    /// The initiators of the contracts that hold the resource, largest amount first, at most 8. Empty: the host is older, or
+    /// no contract holds it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<JointHolder>,
+    /// What programs of that host, and its loans, hold without a contract, together. Absent: the host is older, or a
+    /// maximum refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<f64>,
     pub problem: Problem,
 }
 

@@ -1,4 +1,4 @@
-//! Loans: CPU time that one host keeps for an application that another host refused.
+//! Loans: CPU time and memory that one host keeps for an application that another host refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Name;
-use crate::{Nanos, Share};
+use crate::{Bytes, Nanos, Share};
 
 /// The token that an application presents to the lender to use a loan: `HOST:NUMBER`. HOST is the host that refused
 /// the application; NUMBER is random, in hexadecimal digits, so that it cannot be guessed.
@@ -61,7 +61,7 @@ impl fmt::Display for Claim {
     }
 }
 
-/// An offer of another host to keep the share that this host had to refuse.
+/// An offer of another host to keep what this host had to refuse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Offer {
@@ -69,6 +69,10 @@ pub struct Offer {
     pub host: Name,
     /// The share that is kept.
     pub share: Share,
+    /// The resident memory that is kept: all that the application asked for, or zero if it asked for none or the lender
+    /// is of a version that lends the processor alone.
+    #[serde(default, rename = "memory_bytes")]
+    pub memory: Bytes,
     /// Time from now for which the share is kept, unless it is claimed before.
     pub held_ns: Nanos,
     /// The token to present to the lender.
@@ -76,7 +80,7 @@ pub struct Offer {
     pub claim: Claim,
 }
 
-/// A share that this host keeps for an application of another host.
+/// A share, and memory, that this host keeps for an application of another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Loan {
@@ -84,6 +88,9 @@ pub struct Loan {
     pub host: Name,
     /// The share that is kept.
     pub share: Share,
+    /// The resident memory that is kept; zero if the application asked for none.
+    #[serde(default, rename = "memory_bytes")]
+    pub memory: Bytes,
     /// Remaining time for which the share is kept, unless it is claimed before.
     pub left_ns: Nanos,
 }
@@ -91,6 +98,15 @@ pub struct Loan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offer_without_memory_is_read_as_one_of_the_processor_alone() {
+        let text = r#"{"host":"beta","share":0.5,"held_ns":3000000000,"claim":"alpha:5f3c09a1d2e4b687"}"#;
+        let offer: Offer = serde_json::from_str(text).unwrap();
+        assert_eq!((offer.share, offer.memory), (Share::from_ppm(500_000), Bytes::ZERO));
+        let written = serde_json::to_string(&Offer { memory: Bytes::from_mib(64), ..offer }).unwrap();
+        assert!(written.contains(r#""memory_bytes":67108864"#), "{written}");
+    }
 
     #[test]
     fn a_printed_claim_parses_to_itself() {

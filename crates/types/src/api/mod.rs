@@ -212,7 +212,7 @@ pub struct HostStatus {
     /// If the requested mechanism is not in force: the kernel's message when it ended the mechanism.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// Shares kept for applications that other hosts refused.
+    /// Shares and memory kept for applications that other hosts refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loans: Vec<Loan>,
     /// Parts of joint contracts that this host holds.
@@ -275,7 +275,8 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Holder>))]
     pub holders: Box<[Holder]>,
-    /// For `over_committed`, if hosts lend to each other: the offer of a host that keeps the requested share.
+    /// For `over_committed`, if hosts lend to each other: the offer of a host that keeps the requested share and
+    /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Box<Offer>>,
     /// For a refusal of another resource than the processor: the amounts as numbers.

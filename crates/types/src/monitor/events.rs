@@ -123,9 +123,10 @@ pub enum QualityKind {
     Want = 8,
     /// `value` of the attribute is granted, of the wanted amount `other`.
     Grant = 9,
-    /// `value` of the attribute is requested from any host that can give it; `request` identifies the request.
+    /// `value` of the attribute is requested from any host that can give it, with `other` bytes of memory; `request`
+    /// identifies the request.
     Request = 10,
-    /// An offer of `value` for the request `request`.
+    /// An offer of `value` for the request `request`; `other` bytes of memory are kept, too.
     Offer = 11,
     /// The offer for `request` is accepted.
     Accept = 12,

@@ -1,6 +1,7 @@
 //! Why a host refused its part of a contract.
 
 use qfabric_broker::{HoldBound, HoldError, HoldHolder, HoldRefusal};
+use qfabric_types::Amount;
 use qfabric_types::Nanos;
 use qfabric_types::Resource;
 use qfabric_types::api::Problem;
@@ -134,8 +135,8 @@ impl Refused {
     /// The answer for users and tools.
     pub fn answer(&self) -> JointRefusal {
         let (refused_by, problem) = (self.host.clone(), self.problem());
-        let (resource, asked, free, largest, holders) = Default::default();
-        let without = JointRefusal { refused_by, resource, asked, free, largest, holders, problem };
+        let (resource, asked, free, largest, holders, others) = Default::default();
+        let without = JointRefusal { refused_by, resource, asked, free, largest, holders, others, problem };
         match &self.reason {
             Reason::Short(shortage) => JointRefusal {
                 resource: Some(shortage.resource.clone()),
@@ -143,6 +144,7 @@ impl Refused {
                 free: Some(shortage.free.value()),
                 largest: Some(shortage.largest.value()),
                 holders: shortage.holders.iter().map(shown).collect(),
+                others: shortage.others.map(Amount::value),
                 ..without
             },
             Reason::OverCap(OverCap::Amount { resource, asked, left, .. }) => JointRefusal {

@@ -13,12 +13,13 @@
 //!            hold_ns:u64
 //! Offer   := is_upgrade:u8 vector        Accept := step:u32 vector [frees_upgrade:u8]
 //! Confirm := step:u32 vector             Cancel :=
-//! Refuse  := reason:u8 fields of the reason [holders:u8 { initiator:text amount:u64 }] (of a shortage, at most 8)
+//! Refuse  := reason:u8 fields of the reason [holders:u8 { initiator:text amount:u64 } [others:u64]] (of a shortage, at
+//!            most 8)
 //! vector  := cpu_ppm:u32 memory_bytes:u64 links:u8 { direction:u8 interface:text rate_bps:u64 }
 //! text    := length:u8 bytes
 //! ```
-//! A shortage of an older host has no `holders`, and an older host ignores them. An Accept of an older host has no
-//! `frees_upgrade`, and an older host ignores it: there a declined upgrade is free
+//! A shortage of an older host has no `holders` or no `others`, and an older host ignores them. An Accept of an older
+//! host has no `frees_upgrade`, and an older host ignores it: there a declined upgrade is free
 //! when its hold is over.
 //!
 //! A manager that does not know contracts sees a request for an attribute that it does not have, and does not answer;

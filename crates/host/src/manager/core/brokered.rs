@@ -11,7 +11,7 @@ use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::Recipient;
-use super::super::requests::{HOLD, Held, Message, Stage, quality_event, reply};
+use super::super::requests::{HOLD, Held, Message, Stage, quality_event, reply, with_memory};
 use super::{Effect, Manager};
 
 /// Longest time that an amount is kept, whatever the asker requests.
@@ -24,17 +24,16 @@ impl Manager {
         self.brokered.insert(attribute, channel);
     }
 
-    /// The broker's answer: it keeps the requested amount and has `left` more; `None`: it does not keep it.
+    /// The broker's answer: it keeps the requested amount and memory, and has `left` more of the amount; `None`: it
+    /// keeps neither.
     pub fn kept(&mut self, (asker, request): (&Name, u64), left: Option<i64>, now: Instant) {
         let key = (asker.clone(), request);
-        let Some(Held { stage: Stage::AskingBroker(channel), attribute, .. }) = self.holds.held.get(&key).cloned()
-        else {
-            return;
-        };
+        let held = self.holds.held.get(&key).cloned();
+        let Some(Held { stage: Stage::AskingBroker(channel), attribute, memory, .. }) = held else { return };
         let Some(left) = left else { return drop(self.holds.held.remove(&key)) };
         self.holds.held.entry(key).and_modify(|held| held.stage = Stage::Offered);
         let offer = quality_event(QualityKind::Offer, request, attribute, left, now);
-        self.out.tell(&channel, Recipient::Host(asker.clone()), offer);
+        self.out.tell(&channel, Recipient::Host(asker.clone()), with_memory(offer, memory));
     }
 
     /// An application of this host uses the kept amount: the loan ends. The broker knows already; the asker is
@@ -80,5 +79,6 @@ impl Manager {
 }
 
 fn keep(asker: &Name, request: u64, held: &Held) -> Effect {
-    Effect::Keep { asker: asker.clone(), request, amount: held.amount, until: held.until }
+    let Held { amount, memory, until, .. } = *held;
+    Effect::Keep { asker: asker.clone(), request, amount, memory, until }
 }

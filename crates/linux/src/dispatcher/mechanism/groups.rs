@@ -1,5 +1,7 @@
 //! Groups of threads: their CPUs, their slots, and the parts that exist only while there is a group.
 
+use std::path::Path;
+
 use qfabric_sched::dispatch::{Demand, GroupId, Refusal};
 use qfabric_types::api::Problem;
 use qfabric_types::{Reservation, Share, ThreadId};
@@ -10,6 +12,7 @@ use crate::deadline::denied;
 use crate::dispatcher::affinity;
 use crate::dispatcher::cpu::CpuTable;
 use crate::dispatcher::guardian::Guardian;
+use crate::dispatcher::idle::{DEVICE, ShortSleeps};
 use crate::journal::Dispatched;
 use crate::mechanism::ApplyError;
 
@@ -92,8 +95,22 @@ impl DispatcherMechanism {
         if !self.tables.contains_key(&cpu) {
             let table = CpuTable::start(cpu, self.rules, guardian.pulse(cpu)).map_err(|error| failed(&error))?;
             self.tables.insert(cpu, table);
+            self.begin_short_sleeps();
         }
         Ok(&self.tables[&cpu])
+    }
+
+    /// Asks for short sleeps of idle CPUs, if they are wanted and not yet in force.
+    fn begin_short_sleeps(&mut self) {
+        let Some(most) = self.idle_latency.filter(|_| self.short_sleeps.is_none()) else { return };
+        match ShortSleeps::request(Path::new(DEVICE), most) {
+            Ok(sleeps) => self.short_sleeps = Some(sleeps),
+            Err(error) => tracing::warn!(
+                %error,
+                "{DEVICE} cannot be written, so idle CPUs wake up as slowly as before; give the service the device, or \
+                 remove mechanism.idle_latency"
+            ),
+        }
     }
 
     pub(super) fn end_if_empty(&mut self, key: Key) {
@@ -107,7 +124,7 @@ impl DispatcherMechanism {
         self.end_table_if_empty(group.cpu);
     }
 
-    /// Without groups there is no thread, no timer and no guardian.
+    /// Without groups there is no thread, no timer, no guardian, and no request for short sleeps.
     pub(super) fn end_table_if_empty(&mut self, cpu: u32) {
         if self.tables.get(&cpu).is_some_and(CpuTable::is_empty) {
             self.tables.remove(&cpu);
@@ -117,6 +134,7 @@ impl DispatcherMechanism {
     pub(super) fn end_guardian_if_unused(&mut self) {
         if self.tables.is_empty() {
             self.guardian = None;
+            self.short_sleeps = None;
         }
     }
 }

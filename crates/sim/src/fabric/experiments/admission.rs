@@ -13,7 +13,7 @@ use qfabric_types::api::ApplicationScope;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{AppId, Class, Contract, Nanos, Owner, Share, ThreadId};
+use qfabric_types::{AppId, Bytes, Class, Contract, Nanos, Owner, Share, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -217,8 +217,8 @@ impl Site {
         };
         let (request, amount, patience) = (self.next, share.ppm().into(), PATIENCE);
         self.waiting.insert(request, (share, stays));
-        let ask =
-            Ask { request, channel: quality(&self.channel), attribute: CPU, amount, rule, patience, hold: Nanos::ZERO };
+        let (channel, memory, hold) = (quality(&self.channel), Bytes::ZERO, Nanos::ZERO);
+        let ask = Ask { request, channel, attribute: CPU, amount, memory, rule, patience, hold };
         here.manager(|manager, now| manager.ask(ask, now));
     }
 
@@ -268,7 +268,7 @@ impl App for Site {
     fn answered(&mut self, request: u64, outcome: &Answer, here: &mut HostContext<'_>) {
         let Some(wanted) = self.waiting.remove(&request) else { return };
         match outcome {
-            Answer::Met { host } => self.promised(host, request, wanted, here),
+            Answer::Met { host, .. } => self.promised(host, request, wanted, here),
             _ => self.result.borrow_mut().refused += 1,
         }
     }

@@ -53,6 +53,9 @@ impl Writer {
                 self.byte(shortage.is_transient.into());
                 self.bound(shortage.bound);
                 self.holders(&shortage.holders);
+                if let Some(others) = shortage.others {
+                    self.long(others.units());
+                }
             }
             Reason::NotBrokered(resource) => {
                 self.byte(1);
@@ -219,10 +222,12 @@ impl<'a> Reader<'a> {
         let mut amount = || self.long().map(|units| resource.amount(units));
         let (asked, minimum, free, largest) = (amount()?, amount()?, amount()?, amount()?);
         let (is_transient, bound, holders) = (self.flag()?, self.bound()?, self.holders(&resource)?);
-        Some(HoldRefusal { asked, minimum, free, largest, bound, is_transient, holders, resource })
+        // The last field, which an older host does not write.
+        let others = if self.0.is_empty() { None } else { Some(resource.amount(self.long()?)) };
+        Some(HoldRefusal { asked, minimum, free, largest, bound, is_transient, holders, others, resource })
     }
 
-    /// The last field of a shortage, which an older host does not write; absent: none is named.
+    /// A field of a shortage that an older host does not write; absent: none is named.
     fn holders(&mut self, resource: &Resource) -> Option<Vec<HoldHolder>> {
         if self.0.is_empty() {
             return Some(Vec::new());

@@ -8,6 +8,8 @@ use super::*;
 const OWNER: Owner = Owner { uid: 1000, gid: 100 };
 /// Bytes of the holders of a shortage.
 const HOLDERS: usize = 1 + HoldRefusal::MOST_HOLDERS * (1 + Name::MAX + 8);
+/// Bytes of what others than contracts hold.
+const OTHERS: usize = 8;
 
 fn vector(links: usize) -> Resources {
     let mut vector = Resources::default();
@@ -34,6 +36,7 @@ fn reasons() -> Vec<Reason> {
             HoldHolder { initiator: "n".repeat(Name::MAX).parse().unwrap(), amount: amount(7) };
             HoldRefusal::MOST_HOLDERS
         ],
+        others: Some(amount(6)),
         resource: resource.clone(),
     };
     let bounds =
@@ -92,14 +95,14 @@ fn an_encoded_message_decodes_to_itself() {
 fn a_message_that_is_cut_anywhere_is_refused() {
     for message in messages() {
         let bytes = message.encode(Instant::new(5));
-        // An older host sends an Accept without its last byte, and a shortage without the holders.
-        let optional = match &message.body {
-            Body::Accept { .. } => 1,
-            Body::Refuse(Reason::Short(_)) => HOLDERS,
-            _ => 0,
+        // Older hosts send an Accept without its last byte, and a shortage without its last one or two fields.
+        let optional: &[usize] = match &message.body {
+            Body::Accept { .. } => &[1],
+            Body::Refuse(Reason::Short(_)) => &[OTHERS, HOLDERS + OTHERS],
+            _ => &[],
         };
         for end in 0..bytes.len() {
-            let is_whole = optional > 0 && end == bytes.len() - optional;
+            let is_whole = optional.contains(&(bytes.len() - end));
             assert_eq!(ContractMessage::decode(&bytes[..end]).is_ok(), is_whole, "{message:?} at {end}");
         }
     }
@@ -110,9 +113,9 @@ fn a_shortage_of_an_older_host_names_no_holders_and_too_many_are_refused() {
     let is_short = |message: &ContractMessage| matches!(message.body, Body::Refuse(Reason::Short(_)));
     let message = messages().find(is_short).unwrap();
     let mut bytes = message.encode(Instant::new(5));
-    let at = bytes.len() - HOLDERS;
+    let at = bytes.len() - OTHERS - HOLDERS;
     let Body::Refuse(Reason::Short(read)) = ContractMessage::decode(&bytes[..at]).unwrap().body else { panic!() };
-    assert_eq!((read.asked.units(), read.holders.len()), (5, 0));
+    assert_eq!((read.asked.units(), read.holders.len(), read.others), (5, 0, None));
     bytes[at] += 1;
     bytes.extend_from_within(at + 1..at + 1 + 1 + Name::MAX + 8);
     assert!(ContractMessage::decode(&bytes).is_err(), "one holder too many");
