@@ -122,6 +122,11 @@ impl<B: JointBrokers> Holds<B> {
         Holds { brokers, entries: BTreeMap::new(), ends: Deadlines::default(), partial: 0, expired: 0 }
     }
 
+    /// The brokers, for what they are told about a contract before it is held.
+    pub fn brokers_mut(&mut self) -> &mut B {
+        &mut self.brokers
+    }
+
     /// Holds as much as is free of each resource, up to the wanted amount. Replaces an earlier entry of the same
     /// identity, which is gone even if the new one is refused.
     ///
@@ -287,7 +292,7 @@ impl<B: JointBrokers> Holds<B> {
             Lack::Ending => return HoldError::Ending,
         };
         let counted = |bound: HoldBound| -> u64 {
-            let counted = self.entries.values().filter(|entry| bound.counts(owner, entry.owner));
+            let counted = self.entries.values().filter(|entry| self.counts(bound, owner, entry));
             counted.map(|entry| entry.uncommitted(&resource)).sum()
         };
         let fits = |units: u64, bound| units.saturating_add(counted(bound)) >= minimum;
@@ -302,10 +307,19 @@ impl<B: JointBrokers> Holds<B> {
         HoldError::Short(Box::new(refusal))
     }
 
+    /// Whether what the entry holds counts under the bound, beside a contract of `owner`.
+    fn counts(&self, bound: HoldBound, owner: Owner, entry: &HeldContract<B::Holder>) -> bool {
+        match bound {
+            HoldBound::Free => true,
+            HoldBound::User { .. } | HoldBound::Number { .. } => owner.uid == entry.owner.uid,
+            HoldBound::Group { gid, .. } => self.brokers.may_count_for(&entry.holder, gid),
+        }
+    }
+
     /// What the contracts of each initiator hold under the bound, the largest amount first.
     fn holders(&self, owner: Owner, resource: &Resource, bound: HoldBound) -> Vec<HoldHolder> {
         let mut held = BTreeMap::<&Name, u64>::new();
-        for (id, entry) in self.entries.iter().filter(|(_, entry)| bound.counts(owner, entry.owner)) {
+        for (id, entry) in self.entries.iter().filter(|(_, entry)| self.counts(bound, owner, entry)) {
             let sum = held.entry(&id.host).or_default();
             *sum = sum.saturating_add(entry.held().units(resource));
         }

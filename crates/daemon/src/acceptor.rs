@@ -6,8 +6,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use qfabric_types::LogLimit;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::net::{SocketFlags, accept_with};
 use rustix::time::{
@@ -29,6 +30,7 @@ pub(crate) struct Acceptor {
     /// The socket's name in the log.
     name: &'static str,
     pause: Duration,
+    warnings: LogLimit,
 }
 
 impl Acceptor {
@@ -41,21 +43,22 @@ impl Acceptor {
         let ready = epoll::create(CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&ready, &timer, EventData::new_u64(0), EventFlags::IN)?;
-        let acceptor = Acceptor { ready, listener, timer, name, pause };
+        let acceptor = Acceptor { ready, listener, timer, name, pause, warnings: LogLimit::default() };
         acceptor.watch()?;
         Ok(acceptor)
     }
 
     /// Passes waiting connections to `take_in`.
-    pub(crate) fn accept(&self, mut take_in: impl FnMut(OwnedFd)) {
+    pub(crate) fn accept(&mut self, mut take_in: impl FnMut(OwnedFd)) {
         self.end_pause();
         for _ in 0..PER_TURN {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => take_in(socket),
                 Err(rustix::io::Errno::WOULDBLOCK) => return,
                 Err(error) => {
-                    let name = self.name;
-                    tracing::warn!(%error, "cannot accept a connection to {name}; raise LimitNOFILE if this repeats");
+                    if self.warnings.is_due(Instant::now()) {
+                        warn_of_failure(&io::Error::from(error), self.name);
+                    }
                     return self.begin_pause();
                 }
             }
@@ -83,6 +86,15 @@ impl Acceptor {
             self.begin_pause();
         }
     }
+}
+
+/// Warns of a failed accept of the named socket. There may be many in a second: see [`LogLimit`].
+pub(crate) fn warn_of_failure(error: &io::Error, socket: &str) {
+    tracing::warn!(
+        %error,
+        "cannot accept connections to {socket} for now, and tries again many times in a second; if no descriptor is \
+         free, raise LimitNOFILE of the service"
+    );
 }
 
 impl AsFd for Acceptor {
@@ -114,7 +126,7 @@ mod tests {
 
     #[test]
     fn after_a_failure_nothing_wakes_the_thread_until_the_pause_is_over() {
-        let acceptor = failing(HOUR);
+        let mut acceptor = failing(HOUR);
         assert!(is_ready(&acceptor, Duration::ZERO));
         acceptor.accept(|_| panic!("there is no connection"));
         assert!(!is_ready(&acceptor, Duration::ZERO), "the descriptor is still readable, but nobody waits for it");
@@ -122,11 +134,12 @@ mod tests {
 
     #[test]
     fn after_each_pause_there_is_another_attempt() {
-        let acceptor = failing(Duration::from_millis(1));
+        let (mut acceptor, begun) = (failing(Duration::from_millis(1)), Instant::now());
         for _ in 0..3 {
             assert!(is_ready(&acceptor, PATIENCE));
             acceptor.accept(|_| panic!("there is no connection"));
         }
+        assert!(!acceptor.warnings.is_due(begun), "the first failure was logged, and the next are not");
     }
 
     #[test]
@@ -134,7 +147,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("test.sock")).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let acceptor = Acceptor::new(listener.into(), "test.sock").unwrap();
+        let mut acceptor = Acceptor::new(listener.into(), "test.sock").unwrap();
         assert!(!is_ready(&acceptor, Duration::ZERO));
         let connect = |_| UnixStream::connect(folder.path().join("test.sock")).unwrap();
         let _connections: Vec<_> = (0..PER_TURN + 1).map(connect).collect();

@@ -10,6 +10,7 @@
 //! | qf-channels | `channels.sock`: events from and to applications | nothing |
 //! | qf-ping | answers while other hosts ask | other hosts, within a bound |
 //! | qf-monitor, qf-policies | watched attributes; policies of channels | files of the kernel |
+//! | qf-renewal | joins the network again when its session is used up or could not be opened | the network |
 //! | qf-configured | contracts of the configuration: units and control groups | files of the kernel, the control thread |
 //! | qf-contracts | joint contracts with other hosts | other hosts, within a bound |
 //! | qf-ecalls | the dispatcher of events | its own event sources only |

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use crate::answer;
 use crate::api::{self, Sockets};
 use crate::books;
-use crate::channels::{Channels, SocketThread, start_monitor, start_path, start_policies};
+use crate::channels::{Channels, SocketThread, start_monitor, start_path, start_policies, start_renewal};
 use crate::config::Config;
 use crate::configured::{self, Configured, ContractConfig};
 use crate::contracts::{self, Contracts, JointConfig};
@@ -89,6 +89,7 @@ struct Threads {
     _policies: Option<Running>,
     _monitor: Option<Running>,
     _path: Option<Running>,
+    _renewal: Option<Running>,
     _far: Option<Running>,
     _events: Option<SocketThread>,
     _dispatcher: Running,
@@ -227,6 +228,9 @@ impl Service {
         let monitor = monitor.map_err(|error| DaemonError::channels(format!("cannot start the monitor: {error}")))?;
         let path = channels.on().ok().map(|fabric| start_path(fabric, ending)).transpose();
         let path = path.map_err(|error| DaemonError::channels(format!("cannot start the thread qf-path: {error}")))?;
+        let renewal = channels.on().ok().map(|fabric| start_renewal(fabric, ending)).transpose();
+        let renewal =
+            renewal.map_err(|error| DaemonError::channels(format!("cannot start the thread qf-renewal: {error}")))?;
         let policies = channels.on().ok().map(|fabric| start_policies(fabric, ending)).transpose();
         let policies =
             policies.map_err(|error| DaemonError::channels(format!("cannot start the policies' thread: {error}")))?;
@@ -247,6 +251,7 @@ impl Service {
             _policies: policies,
             _monitor: monitor,
             _path: path.flatten(),
+            _renewal: renewal.flatten(),
             _far: far,
             _events: events,
             _dispatcher: dispatcher,

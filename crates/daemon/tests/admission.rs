@@ -4,6 +4,7 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::*;
@@ -15,7 +16,7 @@ use qfabric_linux::testing::live_lock;
 use qfabric_types::api::{
     ApplicationRequest, ApplicationScope, Change, HostLimits, LimitsPatch, MemoryLimitsPatch, Problem,
 };
-use qfabric_types::{Bytes, Class, Contract, JobSource, Nanos, Share, ThreadId};
+use qfabric_types::{Bytes, Class, Contract, JobSource, Nanos, Resource, Share, ThreadId};
 
 fn guaranteed(name: &str, ppm: u32) -> Contract {
     Contract { class: Class::B, guaranteed: Some(Share::from_ppm(ppm)), ..contract(name, 40) }
@@ -405,6 +406,34 @@ fn a_groups_maximum_also_counts_programs_that_run_under_another_of_their_groups(
     ask(&client, programs[2].pid(), guaranteed("third", 100_000)).unwrap();
     let problem = ask(&client, programs[3].pid(), guaranteed("fourth", 100_000)).unwrap_err();
     assert_eq!((problem.code.as_str(), problem.free), ("user_cap", Some(Share::from_ppm(50_000))), "{problem:?}");
+}
+
+#[test]
+fn a_joint_contract_counts_for_the_groups_of_the_program_that_asks() {
+    if !rustix::process::geteuid().is_root() {
+        return qfabric_linux::testing::skip("only root can give a process groups");
+    }
+    let _lock = live_lock();
+    let mut config = with_capacity("0.6");
+    config.limits.groups = [(4_000, Share::from_ppm(200_000))].into();
+    let (service, _client) = service(config);
+    let asks = role_command("a_member", &[]);
+    let mut member = Command::new("setpriv");
+    member.args(["--reuid", "54321", "--regid", "4001", "--groups", "4000"]).arg(asks.get_program());
+    let member = member.args(asks.get_args()).env("SOCKET", service.socket()).current_dir("/").output().unwrap();
+    assert!(member.status.success(), "{}", String::from_utf8_lossy(&member.stdout));
+}
+
+#[test]
+#[ignore = "run in another group by a_joint_contract_counts_for_the_groups_of_the_program_that_asks"]
+fn a_member() {
+    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let ask = |share| JointBuilder::new().want("", Resource::Cpu, share, share).unwrap().apply(&client);
+    let error = ask(0.3).unwrap_err();
+    let ClientError::JointRefused(refusal) = error else { panic!("{error}") };
+    assert_eq!(refusal.largest, Some(0.2));
+    assert!(refusal.problem.message.contains("group 4000"), "{}", refusal.problem);
+    ask(0.2).unwrap().end().unwrap();
 }
 
 #[test]

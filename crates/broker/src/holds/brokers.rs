@@ -26,6 +26,9 @@ pub trait JointBrokers {
 
     /// Whether the brokers still hold all amounts: an administrator may have closed a link.
     fn is_whole(&self, holder: &Self::Holder) -> bool;
+
+    /// Whether what the holder has may count under the maximum of the group `gid`.
+    fn may_count_for(&self, holder: &Self::Holder, gid: u32) -> bool;
 }
 
 /// Why a broker does not hold the amount.
@@ -56,17 +59,6 @@ pub enum HoldBound {
     Group { gid: u32, cap: u64 },
     /// The largest number of amounts that the user may hold of this resource.
     Number { uid: u32, most: u32 },
-}
-
-impl HoldBound {
-    /// Whether what `other` holds counts under this bound, beside a contract of `owner`.
-    pub(super) fn counts(self, owner: Owner, other: Owner) -> bool {
-        match self {
-            HoldBound::Free => true,
-            HoldBound::User { .. } | HoldBound::Number { .. } => owner.uid == other.uid,
-            HoldBound::Group { .. } => owner.gid == other.gid,
-        }
-    }
 }
 
 /// What the contracts of one initiator hold. The contracts are not named: the number of a contract is the right to its

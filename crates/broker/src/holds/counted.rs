@@ -65,6 +65,11 @@ impl JointBrokers for CountedBrokers {
     fn is_whole(&self, holder: &CountedHolder) -> bool {
         holder.held.iter().all(|(resource, (units, closings))| *units == 0 || *closings == self.closings(resource))
     }
+
+    /// Only users have maxima here.
+    fn may_count_for(&self, _: &CountedHolder, _: u32) -> bool {
+        false
+    }
 }
 
 impl CountedBrokers {

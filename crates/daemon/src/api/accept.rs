@@ -2,17 +2,21 @@
 //! each user.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::Problem;
+use qfabric_types::{LogLimit, Owner};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::acceptor::warn_of_failure;
 use crate::auth::Peer;
 use crate::{ending, problem};
 
@@ -26,10 +30,40 @@ pub(crate) fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Logs a failed accept of the named socket, and pauses.
-pub(crate) async fn after_failure(error: &io::Error, socket: &str) {
-    tracing::warn!(%error, "cannot accept a connection to {socket}; raise LimitNOFILE if this repeats");
-    tokio::time::sleep(PAUSE).await;
+/// The failed accepts of one listening socket.
+#[derive(Debug)]
+pub(crate) struct Failures<'a> {
+    /// The name for the log.
+    socket: &'a str,
+    warnings: LogLimit,
+    count: u64,
+}
+
+impl Failures<'_> {
+    pub(crate) fn of(socket: &str) -> Failures<'_> {
+        Failures { socket, warnings: LogLimit::default(), count: 0 }
+    }
+
+    /// Counts a failed accept, logs it unless one was logged in the last minute, and pauses.
+    pub(crate) async fn pause(&mut self, error: &io::Error) {
+        self.count += 1;
+        if self.warnings.is_due(Instant::now()) {
+            warn_of_failure(error, self.socket);
+        } else {
+            tracing::debug!(%error, failed = self.count, "cannot accept a connection to {}", self.socket);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The next connection; rests after each failed attempt.
+async fn next(listener: &UnixListener, failures: &mut Failures<'_>) -> UnixStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => failures.pause(&error).await,
+        }
+    }
 }
 
 /// Accepts the connections of a socket until dropped, at most `places` at once. Each is served in a task of its own; one
@@ -42,24 +76,38 @@ pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
     refuse: impl Fn(&UnixStream, Problem),
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener.into())?;
-    let places = Places::new(places);
+    let (places, mut failures) = (Places::new(places), Failures::of(socket));
     loop {
         let permit = places.wait().await;
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let peer = match Peer::of(&stream) {
-                    Ok(peer) => peer,
-                    Err(error) => {
-                        tracing::debug!(%error, "a connection to {socket} is closed");
-                        continue;
-                    }
-                };
-                match places.take(permit, peer) {
-                    Ok(place) => drop(ending::spawn("API connection", serve(stream, peer, place))),
-                    Err(problem) => refuse(&stream, problem),
-                }
+        let stream = next(&listener, &mut failures).await;
+        let peer = match Peer::of(&stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                tracing::debug!(%error, "a connection to {socket} is closed");
+                continue;
             }
-            Err(error) => after_failure(&error, socket).await,
+        };
+        match places.take(permit, peer) {
+            Ok(place) => drop(ending::spawn("API connection", serve(stream, peer, place))),
+            Err(problem) => refuse(&stream, problem),
+        }
+    }
+}
+
+/// Whom a place counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    /// A user of this host.
+    User(u32),
+    /// The hosts of a network, on TCP.
+    Network(IpAddr),
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Caller::User(uid) => write!(f, "user {uid}"),
+            Caller::Network(address) => write!(f, "network {address}"),
         }
     }
 }
@@ -86,7 +134,7 @@ struct Shares {
 #[derive(Debug, Default)]
 struct Taken {
     users: usize,
-    by_uid: HashMap<u32, usize>,
+    by_caller: HashMap<Caller, usize>,
 }
 
 type Counts = Lock<Taken, { rank::PLACES }>;
@@ -94,8 +142,8 @@ type Counts = Lock<Taken, { rank::PLACES }>;
 /// The place of one connection; freed when dropped.
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
-    /// The user that the place counts for; `None` for an administrator.
-    of_user: Option<(u32, Arc<Counts>)>,
+    /// Whom the place counts for; `None` for an administrator.
+    of_caller: Option<(Caller, Arc<Counts>)>,
 }
 
 impl Shares {
@@ -122,49 +170,62 @@ impl Places {
         self.take(permit, peer).ok()
     }
 
+    /// Takes a place for a caller on TCP without waiting, if there is one.
+    pub(crate) fn try_take_for(&self, caller: Caller) -> Option<Place> {
+        let permit = self.all.clone().try_acquire_owned().ok()?;
+        match caller {
+            // Only the user decides.
+            Caller::User(uid) => self.take(permit, Peer { pid: 0, owner: Owner { uid, gid: uid } }).ok(),
+            Caller::Network(_) => self.count(permit, caller).ok(),
+        }
+    }
+
     /// Takes a place for `peer`. Refuses, and counts, if the user or all users together have no place left.
     fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
         if peer.administers() {
-            return Ok(Place { _permit: permit, of_user: None });
+            return Ok(Place { _permit: permit, of_caller: None });
         }
-        let uid = peer.owner.uid;
-        let taken = self.taken.with(|taken| taken.take(uid, self.shares));
+        self.count(permit, Caller::User(peer.owner.uid))
+    }
+
+    fn count(&self, permit: OwnedSemaphorePermit, caller: Caller) -> Result<Place, Problem> {
+        let taken = self.taken.with(|taken| taken.take(caller, self.shares));
         taken.inspect_err(|problem| {
             REFUSED.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(uid, pid = peer.pid, why = problem.message, "connection refused");
+            tracing::debug!(why = problem.message, "connection refused");
         })?;
-        Ok(Place { _permit: permit, of_user: Some((uid, self.taken.clone())) })
+        Ok(Place { _permit: permit, of_caller: Some((caller, self.taken.clone())) })
     }
 }
 
 impl Taken {
-    fn take(&mut self, uid: u32, shares: Shares) -> Result<(), Problem> {
-        let own = self.by_uid.get(&uid).copied().unwrap_or(0);
+    fn take(&mut self, caller: Caller, shares: Shares) -> Result<(), Problem> {
+        let own = self.by_caller.get(&caller).copied().unwrap_or(0);
         if own >= shares.user {
-            return Err(problem::too_many_connections(&format!("user {uid} has"), own, shares.user));
+            return Err(problem::too_many_connections(&format!("{caller} has"), own, shares.user));
         }
         if self.users >= shares.users {
             return Err(problem::too_many_connections("all users together have", self.users, shares.users));
         }
-        self.by_uid.insert(uid, own + 1);
+        self.by_caller.insert(caller, own + 1);
         self.users += 1;
         Ok(())
     }
 
-    fn give_back(&mut self, uid: u32) {
-        let Some(own) = self.by_uid.get_mut(&uid) else { return };
+    fn give_back(&mut self, caller: Caller) {
+        let Some(own) = self.by_caller.get_mut(&caller) else { return };
         *own -= 1;
         self.users -= 1;
         if *own == 0 {
-            self.by_uid.remove(&uid);
+            self.by_caller.remove(&caller);
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((uid, taken)) = &self.of_user {
-            taken.with(|taken| taken.give_back(*uid));
+        if let Some((caller, taken)) = &self.of_caller {
+            taken.with(|taken| taken.give_back(*caller));
         }
     }
 }
@@ -172,7 +233,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qfabric_types::Owner;
+    use rustix::event::{EventfdFlags, eventfd};
 
     fn peer(uid: u32) -> Peer {
         Peer { pid: 1, owner: Owner { uid, gid: uid } }
@@ -213,6 +274,35 @@ mod tests {
             roots.into_iter().all(|permit| places.take(permit, peer(0)).is_ok()),
             "administrators get the remaining places at once"
         );
+    }
+
+    #[test]
+    fn callers_on_tcp_have_the_same_shares_as_users() {
+        let (places, near, far) = (Places::new(16), Caller::User(54_321), Caller::Network([192, 0, 2, 1].into()));
+        let take = |caller| (0..16).map_while(|_| places.try_take_for(caller)).collect::<Vec<_>>();
+        let (of_user, of_network) = (take(near), take(far));
+        assert_eq!((of_user.len(), of_network.len()), (4, 4));
+        let others: Vec<_> = (0..16).filter_map(|uid| places.try_take_for(Caller::User(54_400 + uid))).collect();
+        assert_eq!((others.len(), take(Caller::User(0)).len()), (6, 2), "administrators keep an eighth");
+        drop(of_user);
+        assert_eq!(take(near).len(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_socket_without_a_free_descriptor_rests_before_each_further_attempt() {
+        // A descriptor that is always readable and accepts nothing, like a listener without a free descriptor.
+        let readable = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let listener = UnixListener::from_std(readable.into()).unwrap();
+        let (mut failures, begun) = (Failures::of("test.sock"), Instant::now());
+        while failures.count < 3 {
+            tokio::select! {
+                _ = next(&listener, &mut failures) => panic!("there is no connection"),
+                () = tokio::time::sleep(4 * PAUSE) => {}
+            }
+        }
+        let pauses = begun.elapsed().as_millis() / PAUSE.as_millis();
+        assert!(u128::from(failures.count) <= pauses + 1, "{} attempts, {pauses} pauses", failures.count);
+        assert!(!failures.warnings.is_due(begun), "the first failure was logged, and the next are not");
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod server;
 mod sockets;
 mod tcp;
 
-pub(crate) use accept::{Place, Places, accept_each, after_failure, refused as refused_connections};
+pub(crate) use accept::{Failures, Place, Places, accept_each, refused as refused_connections};
 pub(crate) use leases::serve_rings;
 pub(crate) use listening::{RETRY, failed as failed_to_listen, listen};
 pub(crate) use routes::{Context, metrics_router, router};

@@ -3,10 +3,13 @@
 //! Only `GET /metrics` is served. Beyond loopback every request needs the token of the configuration. A web page in a
 //! browser of this machine must not read the numbers under a name that it owns (DNS rebinding), so requests without a
 //! token must name the address itself or `localhost`.
+//!
+//! Connections have places as on the Unix sockets. A caller of this host counts as the user of its socket, one of
+//! another host as its network. A connection keeps its place for the time of a request, not between two.
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +21,13 @@ use hyper::header::{AUTHORIZATION, HOST};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use qfabric_linux::net::{flow_users, is_own_address};
+use qfabric_types::api::net::{Flow, Protocol};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Receiver;
 
-use super::accept::after_failure;
-use super::answers::Refused;
+use super::accept::{Caller, Failures, Places};
+use super::answers::{Refused, aside};
 use super::listening;
 use super::server::bounded;
 use crate::auth::is_same_secret;
@@ -32,8 +36,12 @@ use crate::{ending, problem};
 
 /// The key of the configuration that has the address.
 const KEY: &str = "metrics.listen";
-/// Connections at the same time; further ones wait.
+/// Connections at the same time; further ones, and those beyond a quarter of one caller, are closed.
 const CONNECTIONS: usize = 16;
+/// Longest time until the head of a request is complete, from the beginning of the connection or the last answer.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+/// Longest time of a connection, in which also a caller that reads slowly has an answer.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Where the metrics are served, and the token that requests need.
 pub(crate) struct MetricsSocket {
@@ -94,19 +102,50 @@ async fn serve_at(mut socket: MetricsSocket, router: Router, timeout: Duration) 
     };
     tracing::info!(address = %socket.address, "metrics are served");
     let token = socket.token.map(Arc::<str>::from);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let (places, mut failures) = (Places::new(CONNECTIONS), Failures::of(KEY));
     loop {
-        let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let serving = serve_one(stream, token.clone(), router.clone(), timeout);
-                ending::spawn("metrics connection", async move {
-                    serving.await;
-                    drop(place);
-                });
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                failures.pause(&error).await;
+                continue;
             }
-            Err(error) => after_failure(&error, KEY).await,
+        };
+        // Without a place the connection closes without an answer, and is counted.
+        if let Some(place) = caller(&stream, from).await.and_then(|caller| places.try_take_for(caller)) {
+            let serving = serve_one(stream, token.clone(), router.clone(), timeout);
+            ending::spawn("metrics connection", async move {
+                serving.await;
+                drop(place);
+            });
         }
+    }
+}
+
+/// Whom a connection counts for. `None`: it has ended.
+async fn caller(stream: &TcpStream, from: SocketAddr) -> Option<Caller> {
+    let own = stream.local_addr().ok()?;
+    // The table of sockets may be long.
+    aside(move || Ok(caller_between(from, own))).await.ok()
+}
+
+/// The user whose socket of this host is connected from `from` to `own`. Without one, the connection comes from another
+/// host or from another network namespace: its network counts.
+fn caller_between(from: SocketAddr, own: SocketAddr) -> Caller {
+    let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+    let flow = Flow { protocol: Protocol::Tcp, source: plain(from), destination: plain(own) };
+    let users = is_own_address(flow.source.ip()).then(|| flow_users(&flow).unwrap_or_default());
+    match users.and_then(|users| users.last().copied()) {
+        Some(uid) => Caller::User(uid),
+        None => Caller::Network(network_of(flow.source.ip())),
+    }
+}
+
+/// A host may use all IPv6 addresses of its /64.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        IpAddr::V4(_) => address,
     }
 }
 
@@ -122,9 +161,8 @@ async fn serve_one(stream: TcpStream, token: Option<Arc<str>>, router: Router, t
             })
         }
     });
-    let connection = bounded(timeout).serve_connection(TokioIo::new(stream), service);
-    // An idle connection keeps its place for a minute at most.
-    if let Ok(Err(error)) = tokio::time::timeout(timeout.max(Duration::from_secs(60)), connection).await {
+    let connection = bounded(timeout.min(HEAD_TIME)).serve_connection(TokioIo::new(stream), service);
+    if let Ok(Err(error)) = tokio::time::timeout(LONGEST, connection).await {
         tracing::debug!(%error, "connection for metrics ended");
     }
 }
@@ -185,6 +223,34 @@ mod tests {
         while TcpStream::connect(other).await.is_ok() {}
         drop(places);
         serving.await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_connection_of_this_host_counts_for_its_user_and_others_for_their_network() {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (from, own) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
+        let user = Caller::User(rustix::process::geteuid().as_raw());
+        assert_eq!(caller_between(from, own), user);
+        let mapped = |address: SocketAddr| match address.ip() {
+            IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+            IpAddr::V6(_) => address,
+        };
+        assert_eq!(caller_between(mapped(from), mapped(own)), user, "a listener for IPv4 and IPv6");
+        for (far, network) in [("192.0.2.7:9", "192.0.2.7"), ("[2001:db8::1:2]:9", "2001:db8::")] {
+            assert_eq!(caller_between(far.parse().unwrap(), own), Caller::Network(network.parse().unwrap()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_connection_is_closed_though_the_api_waits_longer() {
+        let (places, receiver) = tokio::sync::mpsc::channel(1);
+        let address = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let first = Some(MetricsSocket::open(address, None));
+        tokio::spawn(serve_metrics(first, receiver, Router::new(), Duration::from_secs(3_600)));
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        assert_eq!(tokio::io::AsyncReadExt::read(&mut silent, &mut [0; 1]).await.unwrap(), 0);
+        drop(places);
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Fabric {
                 registry.openings.charge(payer, clock::now());
                 registry.ends.bells.insert(sink, bell.clone());
                 drop(registry);
-                self.renew();
+                self.ask_for_renewal();
                 Ok(Inlet { fabric: self.clone(), number, sink, bell, format, left: AtomicBool::new(false) })
             }
             Err(problem) => {

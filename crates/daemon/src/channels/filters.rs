@@ -165,7 +165,7 @@ impl Fabric {
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         drop(registry);
-        self.renew();
+        self.ask_for_renewal();
         Ok(Joined { number: sink.0 })
     }
 

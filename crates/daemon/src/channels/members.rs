@@ -42,7 +42,7 @@ impl Fabric {
             by.into_iter().for_each(|by| registry.created(channel.clone(), by, |id, origin| stands(node, id, origin)));
         });
         drop(registry);
-        self.renew();
+        self.ask_for_renewal();
         self.show(&channel)
     }
 
@@ -67,7 +67,7 @@ impl Fabric {
             registry.lease(peer, id)?.opened.push(channel.clone());
         }
         drop(registry);
-        self.renew();
+        self.ask_for_renewal();
         self.show(channel)
     }
 
@@ -117,7 +117,7 @@ impl Fabric {
         registry.sinks.insert(sink, request.lease);
         registry.lease(peer, request.lease)?.sinks.insert(sink, Credit::default());
         drop(registry);
-        self.renew();
+        self.ask_for_renewal();
         Ok(Joined { number: sink.0 })
     }
 

@@ -10,6 +10,7 @@
 //! | `config.rs`, `node.rs` | the section `[channels]`; the node's configuration |
 //! | `network.rs`, `mailbox.rs` | the node and its network; the node's outputs, until they are carried out |
 //! | `reload.rs` | reloads the access list and the certificates while there are members |
+//! | `renewal.rs` | joins the network again when its session is used up, or could not be opened |
 //! | `rules.rs` | rights of this host's users on channels |
 //! | `registry.rs`, `socket.rs`, `serve.rs`, `pump.rs` | connections: their members, messages and events |
 //! | `habit.rs` | busy connections, at which the thread looks without being woken |
@@ -52,6 +53,7 @@ mod problems;
 mod pump;
 mod registry;
 mod reload;
+mod renewal;
 mod report;
 mod reporters;
 mod reports;
@@ -94,12 +96,14 @@ pub(crate) use path::{PathReport, start_path};
 pub(crate) use policies::start_policies;
 use policies::{ControlListener, Policies};
 use registry::Registry;
+use renewal::Renewal;
 use reports::Reports;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub(crate) use ends::{Bell, Inlet, Outlet};
 pub(crate) use lending::{LoanNeeds, RequestKind};
 pub(crate) use monitors::start_monitor;
+pub(crate) use renewal::start_renewal;
 pub(crate) use report::{ChannelReport, ChannelsReport};
 pub use rules::{Right, Rule};
 pub(crate) use socket::SocketThread;
@@ -116,6 +120,7 @@ pub(crate) struct Fabric {
     config: Lock<Arc<ChannelsConfig>, { rank::CHANNELS_CONFIG }>,
     host: Name,
     network: Network,
+    renewal: Renewal,
     mailbox: Arc<Mailbox>,
     registry: Lock<Registry, { rank::CHANNELS_REGISTRY }>,
     /// Requests about filters of other hosts.
@@ -213,6 +218,7 @@ impl Fabric {
             config: Lock::new(Arc::new(config.clone())),
             host,
             network,
+            renewal: Renewal::default(),
             mailbox,
             registry: Lock::default(),
             asked: Asked::default(),

@@ -89,26 +89,8 @@ impl Fabric {
         Ok(ReloadOutcome { hosts, rules: count, changed: !same_rules || rejoined, rejoined })
     }
 
-    /// Joins the network again if its session has used up most of its numbers: see [`Link::is_worn`]. Members stay. The
-    /// caller holds no lock, and may block.
-    pub(super) fn renew(&self) {
-        let Network::Linked { link, config, .. } = &self.network else { return };
-        if !link.is_worn() {
-            return;
-        }
-        let config = lock(config);
-        // Another thread may have done it meanwhile.
-        if link.is_worn() {
-            tracing::info!("the network is joined again, because its session has used up most numbers of its channels");
-            // The ports of the session before may still be busy at the first attempt.
-            if let Err(error) = self.reopen(link, &config).or_else(|_| self.reopen(link, &config)) {
-                tracing::error!(%error, "the network could not be joined again; this host is alone until the next \
-                                         reload of its access list, or the next start of the daemon");
-            }
-        }
-    }
-
-    /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible.
+    /// If the network cannot be joined with the new files, joins it with the old ones, if that is still possible. If
+    /// not, the thread of `renewal.rs` tries that again.
     fn rejoin(&self, link: &Link<ManagedNode>, old: &link::Config, new: &link::Config) -> Result<(), Problem> {
         self.reopen(link, new).map_err(|error| {
             let is_open = self.reopen(link, old).is_ok();

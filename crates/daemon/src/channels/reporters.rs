@@ -5,6 +5,8 @@
 //! Without room, a new value of a user takes the place of the user with the most, as long as that one keeps at least as
 //! many: so users who want many places have equally many. The value that was reported longest ago gives way. It gives
 //! way at all policies, too, because it is not passed on any more and becomes old there.
+//!
+//! An account of each user bounds the rate of reports, of whatever values and on whatever channels.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +19,11 @@ use qfabric_types::{AppId, Instant, Nanos};
 /// counts.
 pub(super) const MOST: usize = Readings::OF_A_HOST / 8 * 7;
 
+/// Reports of a user at once after a pause.
+const BURST: u64 = 1_000;
+/// Afterwards the time between two.
+const INTERVAL: Nanos = Nanos::from_millis(1);
+
 /// Time between two log lines about refusals.
 const LOG_INTERVAL: Nanos = Nanos::from_millis(30_000);
 
@@ -24,6 +31,8 @@ const LOG_INTERVAL: Nanos = Nanos::from_millis(30_000);
 #[derive(Debug, Default)]
 pub(super) struct Reporters {
     channels: BTreeMap<ChannelId, Users>,
+    /// For each user, the time at which the account of reports is full again. Full accounts are not kept.
+    full_at: BTreeMap<u32, Instant>,
     logged: Option<Instant>,
 }
 
@@ -33,9 +42,42 @@ type Users = BTreeMap<u32, Values>;
 /// The time of the last report of each value.
 type Values = BTreeMap<(AttributeId, AppId), Instant>;
 
+/// Why a report is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotTaken {
+    #[error(
+        "the users of this host report {} values on the channel, which is the limit, and this user has the largest \
+         part; report fewer attributes, or of fewer applications",
+        MOST
+    )]
+    NoPlace,
+    #[error("the user reports more often than once in {} for long; report each value less often", INTERVAL)]
+    TooOften,
+}
+
 impl Reporters {
+    /// Takes a user's report: charges the user's account, and takes a place for the value.
+    ///
+    /// # Errors
+    /// The account is empty, or there is no room for another value.
+    pub(super) fn admit(&mut self, channel: &ChannelId, uid: u32, reading: &Reading) -> Result<(), NotTaken> {
+        self.charge(uid, reading.at)?;
+        if self.take(channel, uid, reading) { Ok(()) } else { Err(NotTaken::NoPlace) }
+    }
+
+    fn charge(&mut self, uid: u32, now: Instant) -> Result<(), NotTaken> {
+        let full_at = self.full_at.get(&uid).map_or(now, |full_at| (*full_at).max(now)) + INTERVAL;
+        if full_at.since(now) > INTERVAL.saturating_mul(BURST) {
+            return Err(NotTaken::TooOften);
+        }
+        if self.full_at.insert(uid, full_at).is_none() {
+            self.full_at.retain(|_, full_at| *full_at > now);
+        }
+        Ok(())
+    }
+
     /// Takes a place for a user's value; a value that has a place keeps it. `false`: there is no room for another one.
-    pub(super) fn take(&mut self, channel: &ChannelId, uid: u32, reading: &Reading) -> bool {
+    fn take(&mut self, channel: &ChannelId, uid: u32, reading: &Reading) -> bool {
         let (key, now) = ((reading.attribute, reading.application), reading.at);
         let users = self.users(channel, now);
         if let Some(at) = users.get_mut(&uid).and_then(|own| own.get_mut(&key)) {
@@ -132,6 +174,19 @@ mod tests {
         assert_eq!(taken(&reporters.channels[&video]), 1);
         assert!(reporters.take(&"audio".parse().unwrap(), BOB, &reading(0, 20_002)));
         assert!(!reporters.channels.contains_key(&video), "nobody reports there any more");
+    }
+
+    #[test]
+    fn a_user_reports_a_burst_and_then_once_each_millisecond() {
+        let (mut reporters, video): (_, ChannelId) = (Reporters::default(), "video".parse().unwrap());
+        let mut taken = |uid, at: u64| {
+            let outcomes = (0..2 * BURST).map(|_| reporters.admit(&video, uid, &reading(7, at)));
+            outcomes.filter(|outcome| *outcome != Err(NotTaken::TooOften)).count() as u64
+        };
+        assert_eq!([taken(ALICE, 0), taken(ALICE, 0), taken(BOB, 0)], [BURST, 0, BURST], "each has an account");
+        assert_eq!([taken(ALICE, 3), taken(ALICE, 10 * BURST)], [3, BURST]);
+        assert_eq!(taken(54_323, 20 * BURST), BURST);
+        assert_eq!(reporters.full_at.len(), 1, "full accounts are not kept");
     }
 
     #[test]

@@ -20,7 +20,8 @@ use qfabric_types::{Instant, Nanos};
 use super::mailbox::{Audience, Delayed, Notification};
 use super::policies::{RateMeter, number_of};
 use super::registry::Registry;
-use super::{Fabric, count, lock, reporters};
+use super::reporters::NotTaken;
+use super::{Fabric, count, lock};
 
 /// A delay request postpones a report by at most this number of periods.
 const MOST_PERIODS: u64 = 2;
@@ -247,24 +248,25 @@ impl Fabric {
         // No host feeds a group's own Q-channel: the report stays on this host.
         let channel = if holds { Some(shared) } else { found.channel() };
         let Some(channel) = channel else { return };
-        match peer.administers() || registry.reporters.take(&channel, peer.owner.uid, &reading) {
-            true => self.network.report(&reading, attribute, &channel),
-            false => self.refuse_report(registry, peer.owner.uid, &channel, (attribute, reading.at)),
+        let uid = peer.owner.uid;
+        let taken = if peer.administers() { Ok(()) } else { registry.reporters.admit(&channel, uid, &reading) };
+        match taken {
+            Ok(()) => self.network.report(&reading, attribute, &channel),
+            Err(why) => self.refuse_report(registry, (uid, why), &channel, (attribute, reading.at)),
         }
     }
 
     /// A report has no answer, so the refusal is counted and logged.
-    fn refuse_report(&self, registry: &mut Registry, uid: u32, channel: &ChannelId, (attribute, at): (&str, Instant)) {
+    fn refuse_report(
+        &self,
+        registry: &mut Registry,
+        (uid, why): (u32, NotTaken),
+        channel: &ChannelId,
+        (attribute, at): (&str, Instant),
+    ) {
         count(&self.totals.reports_refused);
         if registry.reporters.may_log(at) {
-            tracing::warn!(
-                uid,
-                %channel,
-                attribute,
-                "a report is refused: the users of this host report {} values on the channel, which is the limit, and \
-                 this user has the largest part; report fewer attributes, or of fewer applications",
-                reporters::MOST
-            );
+            tracing::warn!(uid, %channel, attribute, "a report is refused: {why}");
         }
     }
 }

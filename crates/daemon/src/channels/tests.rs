@@ -8,6 +8,7 @@ mod policy_calls;
 mod policy_contracts;
 mod policy_paces;
 mod policy_steady;
+mod renewal;
 mod reports;
 mod waking;
 

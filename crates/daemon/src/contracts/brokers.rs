@@ -17,6 +17,8 @@ pub(super) struct Brokers {
     pub requests: Requests,
     pub memory: Arc<Memory>,
     pub links: Links,
+    /// The groups of the programs of this host that asked for contracts. Contracts of other hosts have none.
+    pub groups: BTreeMap<JointId, Vec<u32>>,
 }
 
 /// The contract and the owner for whom amounts are held, with the numbers of the held rates.
@@ -24,6 +26,8 @@ pub(super) struct Brokers {
 pub(super) struct Holder {
     pub id: JointId,
     pub owner: Owner,
+    /// All groups of the program that asked: for each resource, the one with the smallest maximum counts.
+    groups: Vec<u32>,
     pub links: BTreeMap<LinkEnd, HeldRateId>,
     /// Whether the control thread knows the contract, so that applications can draw from it.
     has_share: bool,
@@ -33,7 +37,8 @@ impl JointBrokers for Brokers {
     type Holder = Holder;
 
     fn holder(&mut self, id: &JointId, owner: Owner) -> Holder {
-        Holder { id: id.clone(), owner, links: BTreeMap::new(), has_share: false }
+        let groups = self.groups.get(id).cloned().unwrap_or_default();
+        Holder { id: id.clone(), owner, groups, links: BTreeMap::new(), has_share: false }
     }
 
     fn set(&mut self, holder: &mut Holder, resource: &Resource, most: u64, least: u64) -> Result<u64, Lack> {
@@ -57,13 +62,17 @@ impl JointBrokers for Brokers {
     fn is_whole(&self, holder: &Holder) -> bool {
         holder.links.values().all(|rate| self.links.rate(*rate).is_some())
     }
+
+    fn may_count_for(&self, holder: &Holder, gid: u32) -> bool {
+        holder.owner.gid == gid || holder.groups.contains(&gid)
+    }
 }
 
 impl Brokers {
     fn set_share(&self, holder: &mut Holder, most: u64, least: u64) -> Result<u64, Lack> {
         let share = |units: u64| Share::from_ppm(u32::try_from(units).unwrap_or(u32::MAX));
-        let (id, owner) = (holder.id.clone(), holder.owner);
-        let hold = ShareHold { id, owner, most: share(most), least: share(least) };
+        let (id, owner, groups) = (holder.id.clone(), holder.owner, holder.groups.clone());
+        let hold = ShareHold { id, owner, groups, most: share(most), least: share(least) };
         let answer = self.requests.hold_share(hold).ok_or(Lack::Ending)?;
         holder.has_share |= answer.is_ok();
         let units = |share: Share| share.ppm().into();
@@ -80,7 +89,8 @@ impl Brokers {
         if !holder.has_share {
             self.set_share(holder, 0, 0)?;
         }
-        let held = self.memory.hold(&holder.id, holder.owner, Bytes::new(most), Bytes::new(least));
+        let (owner, groups) = (holder.owner, holder.groups.as_slice());
+        let held = self.memory.hold(&holder.id, owner, groups, Bytes::new(most), Bytes::new(least));
         held.map(Bytes::get).map_err(|refusal| of_memory(&refusal, self.memory.without_contract()))
     }
 
@@ -114,7 +124,8 @@ impl Brokers {
         }
         // The number is the right to the parts on other hosts, and every user may read refusals.
         let name = format!("contract of {}", holder.id.host);
-        let held = self.links.hold(holder.owner, end, BitRate::new(most), BitRate::new(least), &name);
+        let (owner, groups) = (holder.owner, holder.groups.as_slice());
+        let held = self.links.hold(owner, groups, end, BitRate::new(most), BitRate::new(least), &name);
         let (rate, granted) = held.map_err(|refusal| of_link(&refusal))?;
         holder.links.insert(end.clone(), rate);
         Ok(granted.get())

@@ -36,6 +36,8 @@ impl From<Problem> for NotMade {
 pub(super) enum Call {
     Apply {
         peer: Peer,
+        /// All groups of the peer's process.
+        groups: Vec<u32>,
         request: Box<JointRequest>,
         lease: Option<Lease>,
         reply: oneshot::Sender<Result<JointContract, NotMade>>,

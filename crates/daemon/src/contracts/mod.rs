@@ -43,7 +43,8 @@ use qfabric_types::channel::Name;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::auth::Peer;
+use crate::api::answers::aside;
+use crate::auth::{self, Peer};
 use crate::problem;
 use calls::{Call, ConsentCall, WAITING};
 pub(crate) use calls::{ContractsReport, NotMade};
@@ -68,12 +69,14 @@ impl Contracts {
 
     /// Makes a contract. The answer may take as long as all attempts.
     pub(crate) async fn apply(self: &Arc<Self>, peer: Peer, request: JointRequest) -> Result<JointContract, NotMade> {
+        // Before the lease: the report of its end must not overtake the call that brings it.
+        let groups = aside(move || Ok(auth::groups(peer))).await?;
         let lease = match request.lease_pid() {
             Some(pid) => Some(self.lease(peer, pid).await?),
             None => None,
         };
         let request = Box::new(request);
-        self.ask(|reply| Call::Apply { peer, request, lease, reply }).await?
+        self.ask(|reply| Call::Apply { peer, groups, request, lease, reply }).await?
     }
 
     /// The next upgrade that a host offers; `None`: there is none in this time.

@@ -99,7 +99,7 @@ impl Runner {
         let mut participant = Participant::new(host.clone());
         participant.set_caps(config.caps());
         participant.set_consent_time(config.consent_time);
-        let book = Holds::over(Brokers { requests, memory, links: Links::of(&net) });
+        let book = Holds::over(Brokers { requests, memory, links: Links::of(&net), groups: Default::default() });
         Runner {
             coordinator: Coordinator::new(host.clone(), Timing::default(), random()),
             participant,
@@ -173,7 +173,9 @@ impl Runner {
     fn handle(&mut self, call: Call, now: Instant) {
         // An answer without a receiver is dropped.
         match call {
-            Call::Apply { peer, request, lease, reply } => self.apply(peer, *request, lease, reply, now),
+            Call::Apply { peer, groups, request, lease, reply } => {
+                self.apply(peer, groups, *request, lease, reply, now);
+            }
             Call::List { peer, reply } => {
                 let own = self.records.in_force().filter(|(_, record)| peer.may_touch(record.owner));
                 _ = reply.send(own.map(|(id, record)| record.shown(id)).collect());
@@ -211,6 +213,7 @@ impl Runner {
     fn apply(
         &mut self,
         peer: Peer,
+        groups: Vec<u32>,
         request: JointRequest,
         lease: Option<Lease>,
         reply: oneshot::Sender<Result<JointContract, NotMade>>,
@@ -222,6 +225,7 @@ impl Runner {
         });
         match begun {
             Ok(id) => {
+                self.keep_groups(&id, groups);
                 self.records.0.insert(id, Record::new(peer.owner, request, lease, reply));
             }
             Err(refused) => {
@@ -229,6 +233,14 @@ impl Runner {
                 _ = reply.send(Err(refused));
             }
         }
+    }
+
+    /// Keeps the groups of the program that asks for a contract, as long as there is a record of the contract.
+    fn keep_groups(&mut self, id: &JointId, groups: Vec<u32>) {
+        let records = &self.records.0;
+        let all = &mut self.book.brokers_mut().groups;
+        all.retain(|id, _| records.contains_key(id));
+        all.insert(id.clone(), groups);
     }
 
     /// Refuses what no attempt could change.

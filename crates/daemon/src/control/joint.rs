@@ -18,6 +18,7 @@ use super::core::Answer;
 use super::engine::Engine;
 use super::notes::Note;
 use crate::auth::Peer;
+use crate::config::counted_for;
 use crate::problem;
 
 /// A request to guarantee a share to a contract, instead of what it has so far.
@@ -26,6 +27,8 @@ pub(crate) struct ShareHold {
     pub id: JointId,
     /// Whose maximum counts.
     pub owner: Owner,
+    /// All groups of the program that asked for the contract: the one with the smallest maximum counts.
+    pub groups: Vec<u32>,
     /// The wanted share. Zero: the contract has no part of the processor, and its applications are recorded.
     pub most: Share,
     /// The smallest useful share.
@@ -45,6 +48,7 @@ pub(crate) struct ShareShortage {
 }
 
 struct Joint {
+    /// The user who may draw, with the group that the share counts for.
     owner: Owner,
     share: Share,
     /// The part that no application uses.
@@ -75,7 +79,8 @@ impl Engine {
 
     /// Guarantees the wanted share, or what is free of it.
     pub(super) fn hold_share(&mut self, hold: ShareHold, now: Instant) -> Result<Share, ShareShortage> {
-        let ShareHold { id, owner, most, least } = hold;
+        let ShareHold { id, owner, groups, most, least } = hold;
+        let owner = counted_for(&self.limits, owner, &groups);
         let empty = || Joint { owner, share: Share::ZERO, kept: None, users: BTreeMap::new() };
         let is_new = !self.joints.0.contains_key(&id);
         let before = self.joints.0.entry(id.clone()).or_insert_with(empty).share;

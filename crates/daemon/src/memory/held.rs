@@ -31,14 +31,21 @@ pub(super) struct HeldMemory {
 
 impl Memory {
     /// Promises `most` to a contract, or as much as is free, but at least `least`, instead of what it has so far. The
-    /// owner's maximum counts.
+    /// owner's maximum counts, and of `groups` and the owner's own group the smallest maximum.
     ///
     /// # Errors
     /// Less than `least` is free; the contract keeps what it had.
-    pub(crate) fn hold(&self, id: &JointId, owner: Owner, most: Bytes, least: Bytes) -> Result<Bytes, MemoryRefusal> {
+    pub(crate) fn hold(
+        &self,
+        id: &JointId,
+        owner: Owner,
+        groups: &[u32],
+        most: Bytes,
+        least: Bytes,
+    ) -> Result<Bytes, MemoryRefusal> {
         let least = least.max(Bytes::new(1));
         self.accounts.with(|accounts| {
-            let keep = |asked| accounts.hold(id, owner, asked, true);
+            let keep = |asked| accounts.hold(id, owner, groups, asked, true);
             as_much_as_fits(most, least, keep, |refusal| refusal.largest)
         })
     }
@@ -85,12 +92,19 @@ impl Memory {
 
 impl Accounts {
     /// Promises to a joint contract, or to a loan.
-    fn hold(&mut self, id: &JointId, owner: Owner, bytes: Bytes, is_contract: bool) -> Result<(), MemoryRefusal> {
+    fn hold(
+        &mut self,
+        id: &JointId,
+        owner: Owner,
+        groups: &[u32],
+        bytes: Bytes,
+        is_contract: bool,
+    ) -> Result<(), MemoryRefusal> {
         let Some(held) = self.held.get(id) else {
             // The number is the right to the parts on other hosts, and every user may read refusals.
             let what = if is_contract { "contract of" } else { "for" };
             let (name, pid) = (format!("{what} {}", id.host), std::process::id() as i32);
-            let (drawer, owner) = (owner, self.broker.limits().counted_for(owner, &[]));
+            let (drawer, owner) = (owner, self.broker.limits().counted_for(owner, groups));
             let reserve = self.broker.admit(MemoryRequester { owner, name: &name, pid }, bytes)?;
             let whole = self.broker.whole_pages(bytes);
             let held = HeldMemory { owner: drawer, reserve, drawn: Bytes::ZERO, whole, is_contract };

@@ -101,7 +101,7 @@ fn a_reserve_draws_from_a_contract_grows_shrinks_and_returns_the_rest() {
     let from = |bytes| MemoryRequest::ReserveFrom { contract: contract.clone(), bytes: Bytes::new(bytes) };
     let held = |pages: u64| assert_eq!(memory.accounts.with(|a| a.held_pages(&contract)), Some(pages));
     assert_eq!(refused(&mut session, from(PAGE)).code, "no_such_claim");
-    memory.hold(&contract, owner, Bytes::new(100 * PAGE), Bytes::ZERO).unwrap();
+    memory.hold(&contract, owner, &[], Bytes::new(100 * PAGE), Bytes::ZERO).unwrap();
     let _rest = reserve(&mut session, Bytes::from_mib(1).get() - 100 * PAGE);
     assert_eq!(refused(&mut session, from(101 * PAGE)).code, "over_committed");
     held(100);
@@ -127,9 +127,8 @@ fn a_reserve_of_huge_pages_draws_from_a_contract_and_returns_there() {
     let held = || memory.accounts.with(|accounts| accounts.held_pages(&contract));
     let asked = || MemoryRequest::ReserveHugeFrom { contract: contract.clone(), bytes: Bytes::new(1) };
     assert_eq!(refused(&mut session, asked()).code, "no_such_claim");
-    memory
-        .hold(&contract, Owner { uid: rustix::process::geteuid().as_raw(), gid: 0 }, Bytes::from_mib(32), Bytes::ZERO)
-        .unwrap();
+    let owner = Owner { uid: rustix::process::geteuid().as_raw(), gid: 0 };
+    memory.hold(&contract, owner, &[], Bytes::from_mib(32), Bytes::ZERO).unwrap();
     let MemoryAnswer::HugeReserved { bytes, .. } = session.answer(asked()).0 else { panic!("refused") };
     assert_eq!(held(), Some((32 << 20) / PAGE - bytes.get() / PAGE));
     assert_eq!(promised(&memory), Bytes::from_mib(32), "nothing beyond the contract");
@@ -141,7 +140,7 @@ fn a_reserve_of_huge_pages_draws_from_a_contract_and_returns_there() {
 fn a_promise_to_a_program_grows_from_its_contract_and_returns_there_what_it_loses() {
     let memory = memory("global_reserve = \"1M\"");
     let (contract, owner) = ("alpha:7".parse::<JointId>().unwrap(), Owner { uid: 7, gid: 7 });
-    memory.hold(&contract, owner, Bytes::new(100 * PAGE), Bytes::ZERO).unwrap();
+    memory.hold(&contract, owner, &[], Bytes::new(100 * PAGE), Bytes::ZERO).unwrap();
     let held = |pages: u64| {
         memory.settle();
         assert_eq!(memory.accounts.with(|a| a.held_pages(&contract)), Some(pages));
@@ -165,12 +164,22 @@ fn a_promise_to_a_program_grows_from_its_contract_and_returns_there_what_it_lose
 }
 
 #[test]
+fn the_memory_of_a_contract_counts_for_the_group_of_its_program_with_the_smallest_maximum() {
+    let memory = memory("global_reserve = \"1M\"\n[groups]\n44 = 65536\n45 = 131072");
+    let (id, owner): (JointId, _) = ("alpha:1".parse().unwrap(), Owner { uid: 7, gid: 7 });
+    let hold = |groups: &[u32]| memory.hold(&id, owner, groups, Bytes::new(131_072), Bytes::new(131_072));
+    let refused = hold(&[45, 44]).unwrap_err();
+    assert!(matches!(refused.bound, qfabric_broker::MemoryBound::Group { gid: 44, .. }), "{refused:?}");
+    assert_eq!(hold(&[45]).unwrap(), Bytes::new(131_072));
+}
+
+#[test]
 fn only_the_user_of_a_contract_draws_its_memory_unless_another_host_made_it() {
     let memory = memory("global_reserve = \"1M\"");
     let (mine, theirs) = ("alpha:7".parse::<JointId>().unwrap(), "beta:8".parse::<JointId>().unwrap());
     let user = |uid| Peer { pid: 1, owner: Owner { uid, gid: uid } };
-    memory.hold(&mine, Owner { uid: 7, gid: 7 }, Bytes::new(PAGE), Bytes::ZERO).unwrap();
-    memory.hold(&theirs, Owner::NOBODY, Bytes::new(PAGE), Bytes::ZERO).unwrap();
+    memory.hold(&mine, Owner { uid: 7, gid: 7 }, &[], Bytes::new(PAGE), Bytes::ZERO).unwrap();
+    memory.hold(&theirs, Owner::NOBODY, &[], Bytes::new(PAGE), Bytes::ZERO).unwrap();
     assert_eq!(memory.check_drawer(user(8), &mine).unwrap_err().code, "not_yours");
     for (uid, id) in [(7, &mine), (0, &mine), (8, &theirs)] {
         memory.check_drawer(user(uid), id).unwrap();
@@ -330,12 +339,12 @@ fn a_program_draws_from_the_memory_of_a_contract_and_returns_it() {
     let (id, owner): (JointId, _) = ("alpha:1".parse().unwrap(), Owner::NOBODY);
     let pages = |pages: u64| Bytes::new(pages * PAGE);
     assert_eq!(
-        memory.hold(&id, owner, Bytes::from_mib(2), pages(8)).unwrap(),
+        memory.hold(&id, owner, &[], Bytes::from_mib(2), pages(8)).unwrap(),
         pages(128),
         "all that the user may have"
     );
-    assert_eq!(memory.hold(&id, owner, pages(100), pages(100)).unwrap(), pages(100));
-    assert!(memory.hold(&id, owner, Bytes::from_mib(2), Bytes::from_mib(2)).is_err());
+    assert_eq!(memory.hold(&id, owner, &[], pages(100), pages(100)).unwrap(), pages(100));
+    assert!(memory.hold(&id, owner, &[], Bytes::from_mib(2), Bytes::from_mib(2)).is_err());
     assert_eq!(promised(&memory), pages(100), "a refusal changes nothing");
     let whom = |from| PromiseTarget {
         owner: Owner { uid: 0, gid: 0 },

@@ -16,7 +16,7 @@ pub(super) const TOTALS: [Metric<ChannelsReport>; 48] = [
     of("channels_refused", "events of applications of this host that were refused", |r| Counter(r.refused)),
     of("channels_delivered", "events delivered to applications of this host", |r| Counter(r.delivered)),
     of("channels_nonsense", "invalid messages of applications", |r| Counter(r.nonsense)),
-    of("channels_reports_refused", "values that users reported beyond the limit of a channel", |r| {
+    of("channels_reports_refused", "reports of users beyond the values of a channel or the rate of a user", |r| {
         Counter(r.reports_refused)
     }),
     of("channels_notices_dropped", "notices of the node dropped because a queue was full", |r| {

@@ -75,6 +75,7 @@ impl Links {
     pub(crate) fn hold(
         &self,
         owner: Owner,
+        groups: &[u32],
         end: &LinkEnd,
         wanted: BitRate,
         least: BitRate,
@@ -92,7 +93,7 @@ impl Links {
         let entry = state.attached.get_mut(end.interface.as_str()).filter(|entry| entry.opened.is_some());
         let entry = entry.ok_or_else(|| problems::not_open_yet(end.interface.as_str()))?;
         let broker = entry.book(end.direction);
-        let owner = broker.limits().counted(owner, &[]);
+        let owner = broker.limits().counted(owner, groups);
         let name = name.chars().take(LONGEST_NAME).collect();
         let granted = broker.hold(id, LinkDemand { owner, name, least, wanted, until: None });
         let granted = granted.map_err(|refusal| RateRefusal::of(broker, refusal))?;

@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::guard::{Cause, Refusal, Target, judge};
 use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
-use crate::api::{Place, Places, RETRY, after_failure, bounded};
+use crate::api::{Failures, Place, Places, RETRY, bounded};
 use crate::auth::Peer;
 use crate::{ending, problem};
 
@@ -65,7 +65,7 @@ pub(crate) async fn serve_web(
     let listener = TcpListener::from_std(listener)?;
     let router = TowerToHyperService::new(router);
     let desk = Arc::new(Desk { web, router, places: Places::new(USERS), timeout });
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let (strangers, mut failures) = (Arc::new(Semaphore::new(STRANGERS)), Failures::of("web.listen"));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => match strangers.clone().try_acquire_owned() {
@@ -73,7 +73,7 @@ pub(crate) async fn serve_web(
                 // The connection closes without an answer: it has not sent a request yet.
                 Err(_) => counts::refused(Cause::Limit),
             },
-            Err(error) => after_failure(&error, "web.listen").await,
+            Err(error) => failures.pause(&error).await,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use qfabric_channel::{DestinationRef, Incarnation, Lane};
+use qfabric_types::LogLimit;
 use qfabric_types::channel::Name;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -43,6 +44,7 @@ pub(super) struct Serve {
     listeners: Vec<Listener>,
     /// The ends of pauses, by index of the listener.
     paused: BTreeMap<usize, Instant>,
+    warnings: LogLimit,
     halves: HashMap<u64, Half>,
     presence: Presence,
     next_token: u64,
@@ -56,7 +58,7 @@ impl Serve {
         }
         let next_token = 1 + listeners.len() as u64;
         let (paused, halves, presence) = (BTreeMap::new(), HashMap::new(), Presence::default());
-        Ok(Serve { plain, listeners, paused, halves, presence, next_token })
+        Ok(Serve { plain, listeners, paused, warnings: LogLimit::default(), halves, presence, next_token })
     }
 
     pub(super) fn run(mut self) {
@@ -114,7 +116,13 @@ impl Serve {
 
     fn pause(&mut self, index: usize, error: &io::Error) {
         self.plain.counters.count_refused();
-        tracing::warn!(%error, "cannot accept a connection of another host; raise LimitNOFILE if this repeats");
+        if self.warnings.is_due(Instant::now()) {
+            tracing::warn!(
+                %error,
+                "cannot accept connections of other hosts for now, and tries again many times in a second; if no \
+                 descriptor is free, raise LimitNOFILE of the service"
+            );
+        }
         // Fails only if the listener is not watched, which is the aim.
         let _ = epoll::delete(&self.plain.epoll, self.listeners[index].as_fd());
         self.paused.insert(index, Instant::now() + PAUSE);
@@ -309,7 +317,7 @@ mod tests {
         let handler = Arc::new(|_: &dyn Engine, _: EngineEvent<'_>| {});
         let plain = Plain::new(&Config::new("a".parse().unwrap()), Incarnation(1), handler).unwrap();
         let mut serve = Serve::new(Arc::new(plain), vec![failing(), failing()]).unwrap();
-        let mut events = [MaybeUninit::<Event>::uninit(); 64];
+        let (mut events, begun) = ([MaybeUninit::<Event>::uninit(); 64], Instant::now());
         for _ in 0..3 {
             let ready: Vec<_> = serve.wait(&mut events, Duration::ZERO).iter().map(|event| event.data.u64()).collect();
             assert_eq!(ready.len(), 2, "each pause is followed by an attempt");
@@ -318,5 +326,6 @@ mod tests {
             assert_eq!(serve.paused.len(), 2);
             serve.end_pauses(Instant::now() + PAUSE);
         }
+        assert!(!serve.warnings.is_due(begun), "the first failure was logged, and the next are not");
     }
 }

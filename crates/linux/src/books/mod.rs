@@ -34,7 +34,7 @@ pub use rebuild::{RebuildError, rebuild, repair_after_crash};
 pub(crate) use shift::shift;
 
 /// The kernel's first pid namespace (`PROC_PID_INIT_INO`); in other pid namespaces some threads are invisible.
-const FIRST_PIDS: &str = "pid:[4026531836]";
+pub(crate) const FIRST_PIDS: &str = "pid:[4026531836]";
 /// Largest number of attempts to count the threads while the sum stays the same.
 const LOOKS: usize = 40;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);

@@ -5,8 +5,10 @@
 //! boot, because after a reboot the kernel has its own disciplines again. For the same reason it is not synced to disk.
 //!
 //! An interface is seen only in its network namespace. A service or `qfabric restore` in another namespace cannot put
-//! it back, so it keeps the interface in the record, for the next start in the namespace of the interface.
+//! it back, so it keeps the interface in the record, for the next start in the namespace of the interface. A namespace
+//! that is gone has taken its interfaces with it, so they leave the record.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -16,6 +18,7 @@ use qfabric_types::ThreadId;
 use serde::{Deserialize, Serialize};
 
 use super::error::NetError;
+use super::existing;
 use super::former::Former;
 use crate::files;
 use crate::journal::Restored;
@@ -25,6 +28,9 @@ use crate::{release, threads};
 pub(super) const FILE: &str = "net.json";
 /// Largest file that is read; this program writes smaller ones.
 const MAX_BYTES: u64 = 1 << 20;
+/// Other network namespaces in the record. Beyond this number the earliest leave it, so that the file stays readable
+/// even if each start is in a new namespace and nothing tells which of them are gone.
+const MOST_ELSEWHERE: usize = 64;
 
 /// The open record of a running service.
 #[derive(Debug)]
@@ -95,7 +101,7 @@ impl Book {
         // What could not be put back stays recorded for the next attempt.
         let left = read(&path).ok().flatten().filter(|left| left.boot == release::boot_id());
         let (entries, elsewhere) = left.map(RecordFile::divided).unwrap_or_default();
-        Book { path, entries, elsewhere }
+        Book { path, entries, elsewhere: kept(elsewhere, existing::namespaces) }
     }
 
     /// Records the discipline of an interface before it is replaced.
@@ -145,6 +151,28 @@ fn write(
     done.map_err(|source| NetError::Journal { path: path.to_owned(), source })
 }
 
+/// Without the namespaces that are gone for certain, and at most [`MOST_ELSEWHERE`]. `existing` names those that exist,
+/// if this is certain.
+fn kept(mut elsewhere: Vec<Elsewhere>, existing: impl FnOnce() -> Option<BTreeSet<u64>>) -> Vec<Elsewhere> {
+    if elsewhere.is_empty() {
+        return elsewhere;
+    }
+    if let Some(existing) = existing() {
+        elsewhere.retain(|group| existing.contains(&group.namespace));
+    }
+    let surplus = elsewhere.len().saturating_sub(MOST_ELSEWHERE);
+    for group in elsewhere.drain(..surplus) {
+        let names: Vec<&str> = group.entries.iter().map(|entry| entry.interface.as_str()).collect();
+        tracing::warn!(
+            namespace = group.namespace,
+            interfaces = names.join(", "),
+            "too many network namespaces are recorded, so these interfaces are not put back; if they still exist, set \
+             their queueing disciplines with tc"
+        );
+    }
+    elsewhere
+}
+
 fn namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").map_or(0, |namespace| namespace.ino())
 }
@@ -180,11 +208,13 @@ pub fn restore(directory: &Path) -> Result<NetRestored, NetError> {
     if let Some(pid) = written.running_service() {
         return Err(NetError::Running { path, pid });
     }
-    let (here, elsewhere) = written.divided();
+    let (here, recorded) = written.divided();
+    let before = recorded.len();
+    let elsewhere = kept(recorded, existing::namespaces);
     let (done, left) = put_back(here, &elsewhere);
     if left.is_empty() && elsewhere.is_empty() {
         remove(&path)?;
-    } else if done.interfaces > 0 {
+    } else if done.interfaces > 0 || elsewhere.len() < before {
         write(&path, None, left, elsewhere)?;
     }
     Ok(done)
@@ -273,7 +303,9 @@ mod tests {
             record.namespace = namespace;
             fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
         };
-        move_to(1);
+        // Its file keeps it. Without the right to make one, nothing is certain, and any number is kept.
+        let (_file, other) = another_namespace().map_or((None, 1), |(file, inode)| (Some(file), inode));
+        move_to(other);
         for _ in 0..2 {
             let restored = restore(folder.path()).unwrap();
             assert!(restored.interfaces == 0 && restored.failed.len() == 1, "{restored:?}");
@@ -283,11 +315,33 @@ mod tests {
         let mut book = Book::open(folder.path());
         book.record("qf-own", 7, &Former::Default { kind: "noqueue".into() }).unwrap();
         let both = read(&path).unwrap().unwrap();
-        assert_eq!((both.entries.len(), both.elsewhere.len(), both.elsewhere[0].namespace), (1, 1, 1));
+        assert_eq!((both.entries.len(), both.elsewhere.len(), both.elsewhere[0].namespace), (1, 1, other));
         book.forget(7).unwrap();
         move_to(namespace());
         assert_eq!(restore(folder.path()).unwrap(), NetRestored { interfaces: 1, failed: Vec::new() });
         assert!(!path.exists());
+    }
+
+    /// The file of a new network namespace, and its inode.
+    fn another_namespace() -> Option<(fs::File, u64)> {
+        let make = || {
+            super::super::testing::own_network().ok()?;
+            let file = fs::File::open("/proc/thread-self/ns/net").ok()?;
+            let inode = file.metadata().ok()?.ino();
+            Some((file, inode))
+        };
+        std::thread::spawn(make).join().unwrap()
+    }
+
+    #[test]
+    fn namespaces_that_are_gone_leave_the_record_and_the_others_are_bounded() {
+        let group = |namespace| Elsewhere { namespace, entries: Vec::new() };
+        let numbers = |groups: Vec<Elsewhere>| groups.iter().map(|group| group.namespace).collect::<Vec<_>>();
+        let recorded = || vec![group(5), group(6), group(7)];
+        assert_eq!(numbers(kept(recorded(), || Some([7, 5, 1].into()))), [5, 7]);
+        assert_eq!(numbers(kept(recorded(), || None)), [5, 6, 7], "nothing is certain");
+        let many = (1..=200).map(group).collect();
+        assert_eq!(numbers(kept(many, || None)), Vec::from_iter(137..=200), "the latest stay");
     }
 
     #[test]

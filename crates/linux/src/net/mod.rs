@@ -13,6 +13,7 @@
 //! | the code points of packets (`bpf/packet/dscp.bpf.c`) | `marker.rs` |
 //! | finding the stream of a packet | `keys.rs`, `selectors.rs` |
 //! | the former discipline, on disk | `former.rs`, `book.rs` |
+//! | the network namespaces that exist | `existing.rs` |
 //! | the users whose sockets send the packets of a selector | `ownership.rs` |
 //! | requests to the kernel | `netlink.rs` |
 //! | the admission of streams to a link | `admission.rs` |
@@ -29,6 +30,7 @@ mod config;
 mod device;
 mod dwcs;
 mod error;
+mod existing;
 mod former;
 mod htb;
 mod keys;

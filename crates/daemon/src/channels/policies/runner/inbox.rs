@@ -1,5 +1,5 @@
 //! Changes that wait for a policy. The threads that carry events record them; the number is bounded, and the oldest is
-//! dropped.
+//! dropped: of readings the oldest of the same value, if one waits, so that a flood of one value displaces only itself.
 
 use std::collections::VecDeque;
 
@@ -24,16 +24,20 @@ impl Inbox {
         self.readings.is_empty() && self.events.is_empty()
     }
 
-    /// Records a change. `true`: the oldest change of its sort was dropped.
+    /// Records a change. `true`: an older change of its sort was dropped.
     pub(super) fn push(&mut self, change: Change) -> bool {
         let (queue, most) = match change.what {
             ChangeKind::Reading(_) => (&mut self.readings, MOST_READINGS),
             _ => (&mut self.events, MOST_EVENTS),
         };
-        let dropped = (queue.len() >= most).then(|| queue.pop_front());
+        let is_full = queue.len() >= most;
+        if is_full {
+            let oldest = queue.iter().position(|(_, waiting)| is_same_value(waiting, &change));
+            queue.remove(oldest.unwrap_or(0));
+        }
         queue.push_back((self.next, change));
         self.next += 1;
-        dropped.is_some()
+        is_full
     }
 
     /// The oldest change.
@@ -43,6 +47,13 @@ impl Inbox {
         let queue = if is_reading { &mut self.readings } else { &mut self.events };
         queue.pop_front().map(|(_, change)| change)
     }
+}
+
+/// Whether both are readings of one attribute of one application.
+fn is_same_value(one: &Change, other: &Change) -> bool {
+    let (ChangeKind::Reading(first), ChangeKind::Reading(second)) = (&one.what, &other.what) else { return false };
+    (first.attribute, first.application) == (second.attribute, second.application)
+        && (&one.host, &one.channel) == (&other.host, &other.channel)
 }
 
 #[cfg(test)]
@@ -86,5 +97,17 @@ mod tests {
         let dropped = (0..MOST_READINGS as i64 + 3).filter(|value| inbox.push(reading(*value))).count();
         assert_eq!(dropped, 3);
         assert_eq!((inbox.pop(), inbox.pop()), (Some(gone()), Some(reading(3))));
+    }
+
+    #[test]
+    fn a_flood_of_one_value_displaces_only_itself() {
+        let (mut inbox, other) = (Inbox::default(), Change { host: "c".parse().unwrap(), ..reading(7) });
+        let flood = |inbox: &mut Inbox| (0..3 * MOST_READINGS as i64).for_each(|value| _ = inbox.push(reading(value)));
+        flood(&mut inbox);
+        inbox.push(other.clone());
+        flood(&mut inbox);
+        let waiting: Vec<Change> = std::iter::from_fn(|| inbox.pop()).collect();
+        assert_eq!(waiting.len(), MOST_READINGS);
+        assert_eq!(waiting.first(), Some(&other), "it waits longest");
     }
 }
