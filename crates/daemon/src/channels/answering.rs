@@ -26,7 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::Fabric;
+use super::{Fabric, Network};
 use crate::auth::Peer;
 
 /// Capacity of the sink for pings; when it is full, the oldest ping is dropped.
@@ -46,7 +46,7 @@ impl Fabric {
     pub(super) fn listen_for_pings(&self, notice: &Notice) {
         if let Notice::SourceJoined(channel, _, source) = notice
             && source.application.as_ref().is_none_or(|name| name.as_str() != ANSWERS)
-            && Ping::channel(&self.host).as_ref() == Ok(channel)
+            && Ping::channel(&self.network.host).as_ref() == Ok(channel)
         {
             self.answering.asked.store(true, Ordering::Relaxed);
         }
@@ -82,7 +82,7 @@ impl Fabric {
     }
 
     fn answer(&self) -> Result<(), String> {
-        let channel = Ping::channel(&self.host).map_err(|error| error.to_string())?;
+        let channel = Ping::channel(&self.network.host).map_err(|error| error.to_string())?;
         let mut talk = Talk::begin(self).map_err(|error| error.to_string())?;
         let refused = |problem: Problem| problem.to_string();
         talk.join(self, &channel).map_err(refused)?;
@@ -90,7 +90,7 @@ impl Fabric {
         while !self.stopping.load(Ordering::Acquire) {
             match talk.answer_next() {
                 Ok(true) => {}
-                Ok(false) if !self.is_asked(&channel) => break,
+                Ok(false) if !self.network.is_asked(&channel) => break,
                 Ok(false) => {}
                 // The service ends.
                 Err(_) => break,
@@ -98,10 +98,12 @@ impl Fabric {
         }
         Ok(())
     }
+}
 
+impl Network {
     /// Whether the channel has a source besides the daemon's own.
     fn is_asked(&self, channel: &ChannelId) -> bool {
-        self.network.look(|node| node.channel(channel).is_some_and(|view| view.sources > 1))
+        self.look(|node| node.channel(channel).is_some_and(|view| view.sources > 1))
     }
 }
 

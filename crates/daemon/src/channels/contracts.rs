@@ -9,7 +9,7 @@ use qfabric_host::manager::far;
 use qfabric_types::api::Problem;
 use qfabric_types::channel::Name;
 
-use super::{Channels, Fabric, problems};
+use super::{Channels, Fabric, Network, problems};
 use crate::contracts::Contracts;
 use crate::ecalls::Inbox;
 use crate::startup::DaemonError;
@@ -59,7 +59,7 @@ impl Fabric {
     }
 
     pub(crate) fn host_name(&self) -> &Name {
-        &self.host
+        &self.network.host
     }
 
     /// Whether this host is among these hosts and those of the group, and the others.
@@ -68,7 +68,7 @@ impl Fabric {
         if let Some(group) = group {
             self.network.look(|node| all.extend(node.directory().hosts_of_group(group).cloned()));
         }
-        let here = all.remove(&self.host);
+        let here = all.remove(&self.network.host);
         match here || !all.is_empty() {
             true => Ok((here, all.into_iter().collect())),
             false => Err(problems::no_target(group)),
@@ -80,7 +80,7 @@ impl Fabric {
         if !self.config().contracts {
             return Ok(());
         }
-        self.join_group(contracts::group(), "channels.contracts")
+        self.network.join_group(contracts::group(), "channels.contracts")
     }
 
     /// Joins the group of the hosts that take part in ECalls of other hosts, if that is configured.
@@ -88,13 +88,15 @@ impl Fabric {
         if !self.config().ecalls {
             return Ok(());
         }
-        self.join_group(far::group(), "channels.ecalls")
+        self.network.join_group(far::group(), "channels.ecalls")
     }
+}
 
+impl Network {
     fn join_group(&self, group: Name, key: &str) -> Result<(), DaemonError> {
         let application = "qfabric".parse().expect("is a name");
         let member = Registration { application, group, parent: None, level: 4, qos: Vec::new() };
-        let joined = self.network.with(|node, now| node.register(member, now));
+        let joined = self.with(|node, now| node.register(member, now));
         joined.map(drop).map_err(|error| DaemonError::refused(key, error.problem()))
     }
 }

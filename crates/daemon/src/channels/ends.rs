@@ -21,7 +21,7 @@ use qfabric_types::memory::Stamp;
 
 use super::registry::Registry;
 use super::rules::Right;
-use super::{Fabric, problems};
+use super::{Fabric, Network, problems};
 use crate::auth::Peer;
 use crate::control::wake;
 
@@ -141,15 +141,15 @@ impl Fabric {
     /// A source of the user on the channel, for events of this format. Creates the channel if it does not exist.
     pub(crate) fn outlet(self: &Arc<Self>, peer: Peer, name: &Name, format: &Format) -> Result<Outlet, Problem> {
         let channel = ChannelId::data(name.clone());
-        self.permit(peer, Right::Send, &channel)?;
+        self.settings.permit(peer, Right::Send, &channel)?;
         let mut registry = self.registry();
-        self.check_room_for_channel(&registry, peer, &channel)?;
+        self.network.check_room_for_channel(&registry, peer, &channel)?;
         self.check_room_for_member(&registry, peer, &channel)?;
-        let payer = self.payer_of_opening(&registry, peer, &channel)?;
+        let payer = self.network.payer_of_opening(&registry, peer, &channel)?;
         self.enter(peer, &channel, format)?;
         registry.openings.charge(payer, clock::now());
         let number = registry.ends.add(&channel, peer.owner.uid);
-        let joined = self.event_type(&channel, format).and_then(|event_type| {
+        let joined = self.network.event_type(&channel, format).and_then(|event_type| {
             let spec = SourceSpec { application: application(), user: Some(peer.owner.uid), ..SourceSpec::default() };
             let joined = self.network.with(|node, now| node.source_subscribe(&channel, spec, now));
             Ok((joined.map_err(|error| error.problem())?, event_type))
@@ -159,7 +159,7 @@ impl Fabric {
                 Ok(Outlet { fabric: self.clone(), number, source, event_type, left: AtomicBool::new(false) })
             }
             Err(problem) => {
-                self.shut(&mut registry, number);
+                self.network.shut(&mut registry, number);
                 Err(problem)
             }
         }
@@ -175,13 +175,13 @@ impl Fabric {
     ) -> Result<Inlet, Problem> {
         self.may_join(peer, channel)?;
         let mut registry = self.registry();
-        self.check_room_for_channel(&registry, peer, channel)?;
+        self.network.check_room_for_channel(&registry, peer, channel)?;
         self.check_room_for_member(&registry, peer, channel)?;
-        let payer = self.payer_of_first_sink(&registry, peer, channel)?;
+        let payer = self.network.payer_of_first_sink(&registry, peer, channel)?;
         let opened = self.network.with(|node, now| node.open(channel, now));
         opened.map_err(|error| error.problem())?;
         let number = registry.ends.add(channel, peer.owner.uid);
-        let joined = self.only_type(channel, event_type).and_then(|format| {
+        let joined = self.network.only_type(channel, event_type).and_then(|format| {
             let (types, capacity) = (vec![format.name.clone()], WAITING);
             let spec = SinkSpec { application: application(), types, capacity, ..SinkSpec::default() };
             let joined = self.network.with(|node, now| node.sink_subscribe(channel, spec, now));
@@ -196,7 +196,7 @@ impl Fabric {
                 Ok(Inlet { fabric: self.clone(), number, sink, bell, format, left: AtomicBool::new(false) })
             }
             Err(problem) => {
-                self.shut(&mut registry, number);
+                self.network.shut(&mut registry, number);
                 Err(problem)
             }
         }
@@ -204,7 +204,7 @@ impl Fabric {
 
     /// Whether the user may read the channel's events here.
     pub(crate) fn may_join(&self, peer: Peer, channel: &ChannelId) -> Result<(), Problem> {
-        self.permit(peer, Right::Join, channel)
+        self.settings.permit(peer, Right::Join, channel)
     }
 
     /// Opens the channel, or creates it with one type of events.
@@ -213,11 +213,25 @@ impl Fabric {
             Err(Error::Unknown(_)) => {}
             opened => return opened.map_err(|error| error.problem()),
         }
-        self.permit(peer, Right::Create, channel)?;
+        self.settings.permit(peer, Right::Create, channel)?;
         let spec = Spec { types: vec![EventType { format: format.clone() }], ..Spec::default() };
         self.network.with(|node, now| node.create(channel, spec, now)).map_err(|error| error.problem())
     }
 
+    /// Refuses the channel to chains of another host that may not send on it itself, or may not create it.
+    pub(crate) fn host_may_send(&self, host: &Name, name: &Name) -> Result<(), Problem> {
+        let channel = ChannelId::data(name.clone());
+        let refused = self.network.look(|node| {
+            let action = if node.channel(&channel).is_some() { Action::Send } else { Action::Create };
+            let first = node.refusal(host, action, &channel).map(|why| (action, why));
+            first.or_else(|| node.refusal(host, Action::Send, &channel).map(|why| (Action::Send, why)))
+        });
+        let Some((action, why)) = refused else { return Ok(()) };
+        Err(Error::Forbidden { host: host.clone(), action, channel, why }.problem())
+    }
+}
+
+impl Network {
     /// The number of the channel's type for events of this format: the type of its name, or the first with its layout.
     fn event_type(&self, channel: &ChannelId, format: &Format) -> Result<u16, Problem> {
         let types = self.types(channel);
@@ -239,7 +253,7 @@ impl Fabric {
     }
 
     fn types(&self, channel: &ChannelId) -> Vec<Format> {
-        let spec = self.network.look(|node| node.channel(channel).map(|view| view.spec));
+        let spec = self.look(|node| node.channel(channel).map(|view| view.spec));
         spec.iter().flat_map(|spec| &spec.types).map(|known| known.format.clone()).collect()
     }
 
@@ -247,20 +261,8 @@ impl Fabric {
     fn shut(&self, registry: &mut Registry, number: u64) {
         if let Some(End { channel, .. }) = registry.ends.open.remove(&number) {
             // Fails if the channel was closed in the meantime.
-            let _ = self.network.with(|node, now| node.close(&channel, now));
+            let _ = self.with(|node, now| node.close(&channel, now));
         }
-    }
-
-    /// Refuses the channel to chains of another host that may not send on it itself, or may not create it.
-    pub(crate) fn host_may_send(&self, host: &Name, name: &Name) -> Result<(), Problem> {
-        let channel = ChannelId::data(name.clone());
-        let refused = self.network.look(|node| {
-            let action = if node.channel(&channel).is_some() { Action::Send } else { Action::Create };
-            let first = node.refusal(host, action, &channel).map(|why| (action, why));
-            first.or_else(|| node.refusal(host, Action::Send, &channel).map(|why| (Action::Send, why)))
-        });
-        let Some((action, why)) = refused else { return Ok(()) };
-        Err(Error::Forbidden { host: host.clone(), action, channel, why }.problem())
     }
 }
 
@@ -283,7 +285,7 @@ impl Outlet {
         let mut registry = self.fabric.registry();
         // Fails if the source was removed in the meantime.
         let _ = self.fabric.network.with(|node, now| node.leave_source(self.source, now));
-        self.fabric.shut(&mut registry, self.number);
+        self.fabric.network.shut(&mut registry, self.number);
     }
 }
 
@@ -326,7 +328,7 @@ impl Inlet {
         registry.ends.bells.remove(&self.sink);
         // Fails if the sink was removed in the meantime.
         let _ = self.fabric.network.with(|node, now| node.leave_sink(self.sink, now));
-        self.fabric.shut(&mut registry, self.number);
+        self.fabric.network.shut(&mut registry, self.number);
     }
 }
 

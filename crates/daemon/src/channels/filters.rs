@@ -17,7 +17,7 @@ use qfabric_types::channel::{ChannelId, Name};
 use super::members::{key, parameters};
 use super::registry::Credit;
 use super::rules::Right;
-use super::{Fabric, lock, problems};
+use super::{Fabric, Network, lock, problems};
 use crate::auth::Peer;
 
 /// How long this host waits for the answers of other hosts.
@@ -83,7 +83,7 @@ impl Fabric {
         self.check_owner(peer, &id)?;
         self.check_roots(peer, &id, &request.to)?;
         let filter = FilterSpec {
-            sink: request.sink.as_deref().map(|sink| self.member(sink)).transpose()?,
+            sink: request.sink.as_deref().map(|sink| self.network.member(sink)).transpose()?,
             types: request.types.clone(),
             text: request.code.clone(),
             parameters: parameters(&request.parameters)?,
@@ -153,12 +153,12 @@ impl Fabric {
             event_type: request.event_type.clone(),
             field: request.field.clone(),
         };
-        self.permit(peer, Right::Join, &binding.channel)?;
+        self.settings.permit(peer, Right::Join, &binding.channel)?;
         self.check_holder(peer, &binding.channel)?;
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, &binding.channel)?;
-        let payer = self.payer_of_first_sink(&registry, peer, &binding.channel)?;
+        let payer = self.network.payer_of_first_sink(&registry, peer, &binding.channel)?;
         let bound = self.network.with(|node, now| node.bind(&binding, now));
         let sink: SinkId = bound.map_err(|error| error.problem())?;
         registry.openings.charge(payer, clock::now());
@@ -185,7 +185,7 @@ impl Fabric {
         to: &FilterScope,
         own: &BTreeSet<Name>,
     ) -> Result<FilterScope, Problem> {
-        let (here, others) = self.wanted(&id.channel, to)?;
+        let (here, others) = self.network.wanted(&id.channel, to)?;
         if here {
             self.check_roots(peer, id, &FilterScope::Here)?;
         }
@@ -198,13 +198,13 @@ impl Fabric {
             Some(host) if is_named || (mine.is_empty() && !here) => {
                 Err(problems::not_your_filter(&id.name, &format!("others on host {host}, if it exists there")))
             }
-            _ => Ok(FilterScope::Hosts(mine.into_iter().chain(here.then(|| self.host.clone())).collect())),
+            _ => Ok(FilterScope::Hosts(mine.into_iter().chain(here.then(|| self.network.host.clone())).collect())),
         }
     }
 
     /// A filter for a sink of this host needs the right to the sink.
     fn check_sink(&self, peer: Peer, sink: Option<&MemberId>) -> Result<(), Problem> {
-        match sink.filter(|sink| sink.host == self.host) {
+        match sink.filter(|sink| sink.host == self.network.host) {
             Some(sink) => self.registry().sink(peer, SinkId(sink.number)).map(drop),
             None => Ok(()),
         }
@@ -216,35 +216,28 @@ impl Fabric {
     fn reach(&self, peer: Peer, filter: &FilterSpec, to: &FilterScope) -> Result<Reach, Problem> {
         let FilterSpec { id: FilterId { channel, direction, .. }, sink, .. } = filter;
         let all = Reach::All((!peer.administers()).then_some(peer.owner.uid));
-        if sink.as_ref().is_some_and(|sink| sink.host == self.host) {
+        if sink.as_ref().is_some_and(|sink| sink.host == self.network.host) {
             // `check_sink` has found that the sink belongs to this user.
             return Ok(all);
         }
-        self.permit(peer, Right::Install, channel)?;
+        self.settings.permit(peer, Right::Install, channel)?;
         if self.governs(peer, channel) {
             return Ok(all);
         }
-        let (_, others) = self.wanted(channel, to)?;
+        let (_, others) = self.network.wanted(channel, to)?;
         match *direction == Direction::Out && others.is_empty() {
             true => Ok(Reach::SourcesOf(peer.owner.uid)),
             false => Err(problems::not_your_events(channel, peer.owner.uid)),
         }
     }
 
-    fn member(&self, text: &str) -> Result<MemberId, Problem> {
-        let (host, number) = text.split_once('/').unwrap_or((self.host.as_str(), text));
-        let member = host.parse().ok().zip(number.parse().ok());
-        let wrong = || problems::invalid(format!("{text:?} is not a sink; write NUMBER or HOST/NUMBER"));
-        member.map(|(host, number)| MemberId { host, number }).ok_or_else(wrong)
-    }
-
     /// Carries out a command on this host, on other hosts, or on both.
     fn carry(&self, to: &FilterScope, order: &FilterCommand, reach: Reach) -> Result<Installed, Problem> {
-        let (here, mut others) = self.wanted(&order.id().channel, to)?;
+        let (here, mut others) = self.network.wanted(&order.id().channel, to)?;
         let mut installed = Installed::default();
         if here {
-            self.here(order, reach).map_err(|error| error.problem())?;
-            installed.hosts.push(HostAnswer { host: self.host.clone(), refused: None, kernel_path: false });
+            self.network.here(order, reach).map_err(|error| error.problem())?;
+            installed.hosts.push(HostAnswer { host: self.network.host.clone(), refused: None, kernel_path: false });
         }
         if let FilterCommand::Parameter(id, key, value) = order {
             let sent = others.extract_if(.., |host| self.send_parameter(host, id, key, *value));
@@ -261,9 +254,18 @@ impl Fabric {
         }
         Ok(installed)
     }
+}
+
+impl Network {
+    fn member(&self, text: &str) -> Result<MemberId, Problem> {
+        let (host, number) = text.split_once('/').unwrap_or((self.host.as_str(), text));
+        let member = host.parse().ok().zip(number.parse().ok());
+        let wrong = || problems::invalid(format!("{text:?} is not a sink; write NUMBER or HOST/NUMBER"));
+        member.map(|(host, number)| MemberId { host, number }).ok_or_else(wrong)
+    }
 
     fn here(&self, order: &FilterCommand, reach: Reach) -> Result<(), FilterError> {
-        self.network.look(|node| match (order, reach) {
+        self.look(|node| match (order, reach) {
             (FilterCommand::Install(filter), Reach::All(payer)) => node.install_paid_by(payer, filter),
             (FilterCommand::Install(filter), Reach::SourcesOf(user)) => node.install_for(user, filter),
             (FilterCommand::Remove(id), _) => node.remove_filter(id),
@@ -277,9 +279,9 @@ impl Fabric {
             FilterScope::Here => [self.host.clone()].into(),
             FilterScope::Hosts(hosts) => hosts.iter().cloned().collect(),
             FilterScope::All => {
-                self.network.look(|node| node.directory().holders(channel).map(|(name, _)| name.clone()).collect())
+                self.look(|node| node.directory().holders(channel).map(|(name, _)| name.clone()).collect())
             }
-            FilterScope::Group(group) => self.network.look(|node| {
+            FilterScope::Group(group) => self.look(|node| {
                 let groups = node.directory().groups();
                 groups.get(group).into_iter().flatten().map(|(host, _)| (*host).clone()).collect()
             }),

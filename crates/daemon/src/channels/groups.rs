@@ -8,7 +8,7 @@ use qfabric_types::channel::ChannelId;
 
 use super::members::key;
 use super::registry::Registry;
-use super::{Fabric, problems};
+use super::{Fabric, Network, problems};
 use crate::auth::{Peer, places_for};
 
 impl Fabric {
@@ -26,8 +26,9 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         let channel = registration.channel();
-        self.check_room_for_registration(&registry, peer, channel.as_ref())?;
-        let payer = channel.as_ref().map(|channel| self.payer_of_opening(&registry, peer, channel)).transpose()?;
+        self.network.check_room_for_registration(&registry, peer, channel.as_ref())?;
+        let payer =
+            channel.as_ref().map(|channel| self.network.payer_of_opening(&registry, peer, channel)).transpose()?;
         let made = self.network.with(|node, now| node.register(registration, now));
         let id = made.map_err(|error| error.problem())?;
         registry.openings.charge(payer.flatten(), clock::now());
@@ -37,6 +38,17 @@ impl Fabric {
         Ok(Registered { number: id.0, channel: text })
     }
 
+    pub(crate) fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
+        let mut registry = self.registry();
+        let lease = registry.registrations.get(&id).copied().unwrap_or(0);
+        let none = |_| problems::not_your_member("registration", id.0);
+        registry.lease(peer, lease).map_err(none)?.registrations.remove(&id);
+        registry.registrations.remove(&id);
+        self.network.with(|node, now| node.unregister(id, now)).map_err(|error| error.problem())
+    }
+}
+
+impl Network {
     /// Refuses registrations above a user's share of this host's, and above the part of all users.
     fn check_room_for_registration(
         &self,
@@ -59,17 +71,8 @@ impl Fabric {
         channel.map_or(Ok(()), |channel| self.check_room_for_channel(registry, peer, channel))
     }
 
-    pub(crate) fn unregister(&self, peer: Peer, id: RegistrationId) -> Result<(), Problem> {
-        let mut registry = self.registry();
-        let lease = registry.registrations.get(&id).copied().unwrap_or(0);
-        let none = |_| problems::not_your_member("registration", id.0);
-        registry.lease(peer, lease).map_err(none)?.registrations.remove(&id);
-        registry.registrations.remove(&id);
-        self.network.with(|node, now| node.unregister(id, now)).map_err(|error| error.problem())
-    }
-
-    pub(crate) fn groups(&self) -> Vec<GroupInfo> {
-        self.network.look(|node| {
+    pub(super) fn groups(&self) -> Vec<GroupInfo> {
+        self.look(|node| {
             let groups = node.directory().groups();
             let info = |(name, members): (_, Vec<_>)| GroupInfo {
                 name: Clone::clone(name),
@@ -79,8 +82,8 @@ impl Fabric {
         })
     }
 
-    pub(crate) fn hosts(&self) -> Vec<HostInfo> {
-        self.network.look(|node| {
+    pub(super) fn hosts(&self) -> Vec<HostInfo> {
+        self.look(|node| {
             let info = |(host, record): (&qfabric_types::channel::Name, &qfabric_channel::HostRecord)| {
                 let clock = node.clock_offset(host);
                 HostInfo {

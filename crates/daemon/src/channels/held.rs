@@ -3,11 +3,14 @@
 //! The client asks for this (`SubmitRequest::keep`), so that it need not wait for the answer of each event. The bound
 //! is larger than the number of events that a client has under way, so the connection's other messages are read
 //! meanwhile: a sink on the same connection still gets credit.
+//!
+//! A stream that is faster than its sink fills the channel, and then most of its events are kept for a while. So a large
+//! event is not copied: it keeps the memory that it was read into.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use qfabric_channel::SourceId;
-use qfabric_types::channel_wire::{FromClient, SubmitRequest};
+use qfabric_types::channel_wire::{FromClient, MAX_MESSAGE};
 
 use super::Fabric;
 use super::registry::Registry;
@@ -16,6 +19,12 @@ use super::serve::is_kept;
 /// A connection that has this many kept events, or bytes, is not read until some are submitted.
 const EVENTS: usize = 512;
 const BYTES: usize = 384 << 10;
+/// From this number of bytes on, a message keeps the memory that it was read into, and the reader gets other memory:
+/// cheaper than a copy, and at most twice as much memory.
+const LARGE: usize = MAX_MESSAGE / 2;
+/// Pieces of memory that are used again, for all connections: more than a client has large events without an answer
+/// (192 KiB).
+const SPARE: usize = 16;
 
 /// The kept events of one connection.
 #[derive(Debug, Default)]
@@ -36,11 +45,10 @@ impl Held {
         self.events >= EVENTS || self.events > 1 && self.bytes >= BYTES
     }
 
-    pub(super) fn push(&mut self, submit: SubmitRequest<'_>) {
-        let mut message = Vec::new();
-        FromClient::Submit(submit).encode(&mut message);
+    /// `message` submits an event of the source.
+    pub(super) fn push(&mut self, source: SourceId, message: Vec<u8>) {
         self.add(1, message.len() as isize);
-        self.sources.entry(SourceId(submit.source)).or_default().push_back(message);
+        self.sources.entry(source).or_default().push_back(message);
     }
 
     fn take(&mut self, source: SourceId) -> Option<Vec<u8>> {
@@ -71,6 +79,32 @@ impl Held {
     }
 }
 
+/// Memory of large messages that were carried out, for the next ones.
+#[derive(Debug, Default)]
+pub(super) struct Spare(Vec<Vec<u8>>);
+
+impl Spare {
+    /// The message of `length` bytes at the beginning of `buffer`, which has [`MAX_MESSAGE`] bytes. A large message keeps
+    /// this memory, and `buffer` gets other memory of that size.
+    pub(super) fn keep(&mut self, buffer: &mut Vec<u8>, length: usize) -> Vec<u8> {
+        if length < LARGE {
+            return buffer[..length].to_vec();
+        }
+        let mut kept = self.0.pop().unwrap_or_default();
+        kept.resize(MAX_MESSAGE, 0);
+        std::mem::swap(&mut kept, buffer);
+        kept.truncate(length);
+        kept
+    }
+
+    /// The message was carried out. Its memory is used again if it is of a buffer's size.
+    fn give_back(&mut self, message: Vec<u8>) {
+        if self.0.len() < SPARE && (MAX_MESSAGE..2 * MAX_MESSAGE).contains(&message.capacity()) {
+            self.0.push(message);
+        }
+    }
+}
+
 impl Fabric {
     /// The source may submit again: submits its kept events until the channel is full again. False: none is kept.
     pub(super) fn submit_held(&self, registry: &mut Registry, source: SourceId) -> bool {
@@ -82,6 +116,7 @@ impl Fabric {
             let done = self.try_submit(registry, id, &submit);
             if !is_kept(&submit, &done) {
                 self.confirm(registry, id, &submit, done);
+                registry.spare.give_back(message);
                 continue;
             }
             if let Some(lease) = registry.leases.get_mut(&id) {
@@ -98,10 +133,14 @@ impl Fabric {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::channel_wire::SubmitRequest;
+
     use super::*;
 
-    fn submit(source: u32, tag: u32, payload: &[u8]) -> SubmitRequest<'_> {
-        SubmitRequest { source, tag, payload, keep: true, ..SubmitRequest::default() }
+    fn push(held: &mut Held, source: u32, tag: u32, payload: &[u8]) {
+        let (submit, mut message) = (SubmitRequest { source, tag, payload, ..SubmitRequest::default() }, Vec::new());
+        FromClient::Submit(submit).encode(&mut message);
+        held.push(SourceId(source), message);
     }
 
     fn tag(message: Option<Vec<u8>>) -> Option<u32> {
@@ -113,25 +152,52 @@ mod tests {
     #[test]
     fn events_stay_in_order_and_are_bounded_by_number_and_bytes() {
         let (mut held, source) = (Held::default(), SourceId(1));
-        (1..=3).for_each(|number| held.push(submit(1, number, b"data")));
-        held.push(submit(2, 9, b"data"));
+        (1..=3).for_each(|number| push(&mut held, 1, number, b"data"));
+        push(&mut held, 2, 9, b"data");
         let first = held.take(source).unwrap();
         held.put_back(source, first);
         assert_eq!([(); 4].map(|()| tag(held.take(source))), [Some(1), Some(2), Some(3), None]);
         assert!(!held.has(source) && held.has(SourceId(2)) && !held.is_full());
-        held.push(submit(1, 4, &vec![0; BYTES]));
+        push(&mut held, 1, 4, &vec![0; BYTES]);
         assert!(held.is_full());
         held.forget(source);
         assert!(!held.is_full());
         held.forget(SourceId(2));
-        held.push(submit(1, 5, &vec![0; BYTES]));
+        push(&mut held, 1, 5, &vec![0; BYTES]);
         assert!(!held.is_full(), "an event above the bound, alone");
         held.forget(source);
-        held.push(submit(2, 9, b"data"));
-        (1..EVENTS as u32).for_each(|number| held.push(submit(1, number, &[])));
+        push(&mut held, 2, 9, b"data");
+        (1..EVENTS as u32).for_each(|number| push(&mut held, 1, number, &[]));
         assert!(held.is_full(), "the event of the other source counts");
         held.forget(source);
         held.forget(SourceId(2));
         assert_eq!((held.events, held.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_large_event_keeps_the_memory_it_was_read_into_and_gives_it_back() {
+        let (mut held, mut spare, mut buffer) = (Held::default(), Spare::default(), vec![7; MAX_MESSAGE]);
+        let (source, read_into) = (SourceId(1), buffer.as_ptr());
+        held.push(source, spare.keep(&mut buffer, LARGE - 1));
+        assert_eq!(buffer.as_ptr(), read_into, "a copy of a small message needs less memory");
+        held.push(source, spare.keep(&mut buffer, LARGE));
+        assert_eq!((buffer.len(), held.bytes), (MAX_MESSAGE, 2 * LARGE - 1));
+        assert_ne!(buffer.as_ptr(), read_into);
+        assert_eq!(held.take(source), Some(vec![7; LARGE - 1]));
+        let message = held.take(source).unwrap();
+        assert_eq!((message.as_ptr(), &message[..]), (read_into, &[7; LARGE][..]));
+        spare.give_back(message);
+        assert_eq!(spare.keep(&mut buffer, MAX_MESSAGE).len(), MAX_MESSAGE);
+        assert_eq!((buffer.as_ptr(), buffer.len()), (read_into, MAX_MESSAGE), "the next message is read into it");
+    }
+
+    #[test]
+    fn memory_that_waits_for_the_next_events_is_bounded() {
+        let mut spare = Spare::default();
+        (0..2 * SPARE).for_each(|_| spare.give_back(vec![0; MAX_MESSAGE]));
+        assert_eq!(spare.0.len(), SPARE);
+        let mut spare = Spare::default();
+        [vec![0; 1 << 20], vec![0; 100]].into_iter().for_each(|message| spare.give_back(message));
+        assert!(spare.0.is_empty());
     }
 }

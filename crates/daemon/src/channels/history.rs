@@ -17,7 +17,7 @@ impl Fabric {
             TimelineEvent::Channel {
                 channel: channel.unwrap_or_default(),
                 received: false,
-                flow: flow(&self.host, source, number),
+                flow: flow(&self.network.host, source, number),
                 pid: peer.pid,
                 bytes: bytes as u64,
             }

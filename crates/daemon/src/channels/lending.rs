@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use super::config::Lend;
 use super::mailbox::LendingMessage;
 use super::offers::{Asked, Offered, Offers};
-use super::{Channels, Fabric, count, lock, problems};
+use super::{Channels, Fabric, Network, count, lock, problems};
 use crate::api::answers::aside;
 use crate::auth::Peer;
 use crate::control::{ControlWord, Keep, Teller};
@@ -105,6 +105,34 @@ impl Lending {
     pub(super) fn new(wake: Arc<OwnedFd>) -> Lending {
         let (teller, words) = Teller::new(wake);
         Lending { teller, words: Lock::new(words), waiting: Lock::default(), offers: Lock::default() }
+    }
+
+    fn wait_for(&self, number: u64) -> Option<oneshot::Receiver<Option<(Name, Bytes)>>> {
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= WAITING {
+            return None;
+        }
+        let (tell, told) = oneshot::channel();
+        waiting.insert(number, tell);
+        Some(told)
+    }
+
+    /// A lender is gone, and its loans with it.
+    pub(super) fn lender_gone(&self, host: &Name) {
+        lock(&self.offers).gone(host);
+    }
+
+    /// A request of a policy has no receiver here; if the caller gave up, its receiver is gone.
+    fn answered(&self, network: &Network, request: u64, lender: Option<(Name, Bytes)>) {
+        let Some(tell) = lock(&self.waiting).remove(&request) else { return };
+        if let Err(Some((giver, _))) = tell.send(lender) {
+            network.cancel(&giver, request);
+        }
+    }
+
+    /// Sends messages of the control thread to this service.
+    pub(super) fn teller(&self) -> Teller {
+        self.teller.clone()
     }
 }
 
@@ -201,7 +229,7 @@ impl Fabric {
             return Found::NotAsked;
         }
         let number = random();
-        let Some(told) = self.wait_for(number) else { return Found::NotAsked };
+        let Some(told) = self.lending.wait_for(number) else { return Found::NotAsked };
         let fabric = self.clone();
         // The call may wait for the node's lock.
         let asked = aside(move || Ok(fabric.ask(number, needed, rule))).await;
@@ -219,21 +247,11 @@ impl Fabric {
         }
     }
 
-    fn wait_for(&self, number: u64) -> Option<oneshot::Receiver<Option<(Name, Bytes)>>> {
-        let mut waiting = lock(&self.lending.waiting);
-        if waiting.len() >= WAITING {
-            return None;
-        }
-        let (tell, told) = oneshot::channel();
-        waiting.insert(number, tell);
-        Some(told)
-    }
-
     /// Sends the request; returns the number of hosts asked.
     fn ask(&self, request: u64, needed: Asked, rule: Rule) -> usize {
         let group = group();
         let others = |node: &mut qfabric_channel::Node| {
-            node.directory().hosts_of_group(&group).filter(|host| **host != self.host).count()
+            node.directory().hosts_of_group(&group).filter(|host| **host != self.network.host).count()
         };
         let others = self.network.look(others);
         if others > 0 {
@@ -257,7 +275,7 @@ impl Fabric {
 
     fn offer(&self, number: u64, offered: Offered, held_ns: Nanos) -> Offer {
         let Offered { giver, asked, memory, .. } = offered;
-        Offer { host: giver, share: asked.share, memory, held_ns, claim: Claim { host: self.host.clone(), number } }
+        Offer { host: giver, share: asked.share, memory, held_ns, claim: Claim { host: self.network.host.clone(), number } }
     }
 
     /// An earlier offer to this process for the same share and memory, if it is still valid.
@@ -270,21 +288,11 @@ impl Fabric {
 
     /// Cancels a loan that the refused application does not need.
     pub(crate) fn give_back(&self, peer: Peer, claim: &Claim) -> Result<(), Problem> {
-        let is_ours = claim.host == self.host;
+        let is_ours = claim.host == self.network.host;
         let giver = is_ours.then(|| lock(&self.lending.offers).give_back(claim.number, peer)).flatten();
-        let giver = giver.ok_or_else(|| problems::not_offered(claim, &self.host))?;
-        self.cancel(&giver, claim.number);
+        let giver = giver.ok_or_else(|| problems::not_offered(claim, &self.network.host))?;
+        self.network.cancel(&giver, claim.number);
         Ok(())
-    }
-
-    /// A lender is gone, and its loans with it.
-    pub(super) fn lender_gone(&self, host: &Name) {
-        lock(&self.lending.offers).gone(host);
-    }
-
-    fn cancel(&self, giver: &Name, request: u64) {
-        let channel = channel();
-        self.network.manager(|manager, now| manager.give_back((&channel, giver), CPU, request, now));
     }
 
     /// Passes a manager's message about a loan to the broker, or records it.
@@ -297,7 +305,7 @@ impl Fabric {
                     count(&self.totals.notices_dropped);
                 }
             }
-            LendingMessage::Answered { request, lender } => self.answered(request, lender),
+            LendingMessage::Answered { request, lender } => self.lending.answered(&self.network, request, lender),
             LendingMessage::Taken { request, giver } => lock(&self.lending.offers).taken(request, &giver),
         }
     }
@@ -308,15 +316,7 @@ impl Fabric {
         if !self.requests.keep(Keep { claim: claim.clone(), share, memory, until, teller }) {
             count(&self.totals.notices_dropped);
             tracing::warn!(host = %claim.host, %share, "the control thread is busy: the loan to another host is refused");
-            self.kept(&claim, None);
-        }
-    }
-
-    /// A request of a policy has no receiver here; if the caller gave up, its receiver is gone.
-    fn answered(&self, request: u64, lender: Option<(Name, Bytes)>) {
-        let Some(tell) = lock(&self.lending.waiting).remove(&request) else { return };
-        if let Err(Some((giver, _))) = tell.send(lender) {
-            self.cancel(&giver, request);
+            self.network.kept(&claim, None);
         }
     }
 
@@ -325,8 +325,8 @@ impl Fabric {
         loop {
             let word = lock(&self.lending.words).try_recv();
             match word {
-                Ok(ControlWord::Kept(claim, left)) => self.kept(&claim, Some(left)),
-                Ok(ControlWord::Refused(claim)) => self.kept(&claim, None),
+                Ok(ControlWord::Kept(claim, left)) => self.network.kept(&claim, Some(left)),
+                Ok(ControlWord::Refused(claim)) => self.network.kept(&claim, None),
                 Ok(ControlWord::Used(Claim { host, number })) => {
                     self.network.manager(|manager, now| manager.used(&host, number, now));
                 }
@@ -335,15 +335,17 @@ impl Fabric {
             }
         }
     }
+}
 
-    /// Sends messages of the control thread to this service.
-    pub(super) fn teller(&self) -> Teller {
-        self.lending.teller.clone()
+impl Network {
+    fn cancel(&self, giver: &Name, request: u64) {
+        let channel = channel();
+        self.manager(|manager, now| manager.give_back((&channel, giver), CPU, request, now));
     }
 
     fn kept(&self, claim: &Claim, left: Option<Share>) {
         let left = left.map(|left| left.ppm().into());
-        self.network.manager(|manager, now| manager.kept((&claim.host, claim.number), left, now));
+        self.manager(|manager, now| manager.kept((&claim.host, claim.number), left, now));
     }
 }
 

@@ -202,17 +202,9 @@ impl Mailbox {
         }
     }
 
-    /// Sinks with events from frames.
-    pub(super) fn take_arrived(&self) -> Vec<SinkId> {
-        std::mem::take(&mut *self.arrived.lock())
-    }
-
-    /// Gives the vector back, so that its memory is used again.
-    pub(super) fn keep_for_arrivals(&self, emptied: Vec<SinkId>) {
-        let mut arrived = self.arrived.lock();
-        if arrived.capacity() == 0 {
-            *arrived = emptied;
-        }
+    /// Moves the sinks with events from frames into `into`, which is empty; its memory is used for the next ones.
+    pub(super) fn take_arrived(&self, into: &mut Vec<SinkId>) {
+        std::mem::swap(&mut *self.arrived.lock(), into);
     }
 
     pub(super) fn ending(&self) -> &Ending {

@@ -15,7 +15,7 @@ use qfabric_types::format::{Format, Kind};
 
 use super::registry::{Credit, Lease, Registry};
 use super::rules::Right;
-use super::{Fabric, openings, problems};
+use super::{Fabric, Network, openings, problems};
 use crate::auth::{Peer, places_for};
 
 /// Places that a channel takes, with its Q-channel.
@@ -27,11 +27,11 @@ impl Fabric {
     /// Creates a channel, which the connection then holds.
     pub(crate) fn create(&self, peer: Peer, request: &ChannelRequest) -> Result<ChannelInfo, Problem> {
         let (channel, spec) = (ChannelId::data(request.name.clone()), spec(request)?);
-        self.permit(peer, Right::Create, &channel)?;
+        self.settings.permit(peer, Right::Create, &channel)?;
         let mut registry = self.registry();
         check_openings(registry.lease(peer, request.lease)?)?;
-        self.check_room_for_channel(&registry, peer, &channel)?;
-        let payer = self.payer_of_opening(&registry, peer, &channel)?;
+        self.network.check_room_for_channel(&registry, peer, &channel)?;
+        let payer = self.network.payer_of_opening(&registry, peer, &channel)?;
         let created = self.network.with(|node, now| node.create(&channel, spec, now));
         created.map_err(|error| error.problem())?;
         registry.openings.charge(payer, clock::now());
@@ -48,13 +48,13 @@ impl Fabric {
 
     /// Opens a channel, which the connection then holds once more.
     pub(crate) fn open(&self, peer: Peer, channel: &ChannelId, id: LeaseId) -> Result<ChannelInfo, Problem> {
-        self.permit(peer, Right::Open, channel)?;
+        self.settings.permit(peer, Right::Open, channel)?;
         let mut registry = self.registry();
         check_openings(registry.lease(peer, id)?)?;
         let (is_hidden, mut payer) = (channel.plane == Plane::Quality, None);
         if !is_hidden {
-            self.check_room_for_channel(&registry, peer, channel)?;
-            payer = self.payer_of_opening(&registry, peer, channel)?;
+            self.network.check_room_for_channel(&registry, peer, channel)?;
+            payer = self.network.payer_of_opening(&registry, peer, channel)?;
         }
         let opened = self.network.with(|node, now| match is_hidden && node.is_open(channel) {
             // It is open as long as its data channel or its group: the connection holds nothing of its own.
@@ -85,7 +85,7 @@ impl Fabric {
     }
 
     pub(crate) fn source(&self, peer: Peer, channel: &ChannelId, request: SourceRequest) -> Result<Joined, Problem> {
-        self.permit(peer, Right::Send, channel)?;
+        self.settings.permit(peer, Right::Send, channel)?;
         let (application, attributes) = (request.application, attributes(&request.attributes)?);
         let spec = SourceSpec { application, user: Some(peer.owner.uid), attributes };
         let mut registry = self.registry();
@@ -99,7 +99,7 @@ impl Fabric {
     }
 
     pub(crate) fn sink(&self, peer: Peer, channel: &ChannelId, request: SinkRequest) -> Result<Joined, Problem> {
-        self.permit(peer, Right::Join, channel)?;
+        self.settings.permit(peer, Right::Join, channel)?;
         let spec = SinkSpec {
             application: request.application,
             types: request.types,
@@ -110,7 +110,7 @@ impl Fabric {
         let mut registry = self.registry();
         registry.lease(peer, request.lease)?;
         self.check_room_for_member(&registry, peer, channel)?;
-        let payer = self.payer_of_first_sink(&registry, peer, channel)?;
+        let payer = self.network.payer_of_first_sink(&registry, peer, channel)?;
         let joined = self.network.with(|node, now| node.sink_subscribe(channel, spec, now));
         let sink = joined.map_err(|error| error.problem())?;
         registry.openings.charge(payer, clock::now());
@@ -119,55 +119,6 @@ impl Fabric {
         drop(registry);
         self.ask_for_renewal();
         Ok(Joined { number: sink.0 })
-    }
-
-    /// The user whose account pays if a channel is opened that is not open here yet: the network's session uses up
-    /// numbers for it. The caller charges the account after it has opened the channel, so a refused attempt costs
-    /// nothing: a program may wait for a channel by trying again.
-    pub(super) fn payer_of_opening(
-        &self,
-        registry: &Registry,
-        peer: Peer,
-        channel: &ChannelId,
-    ) -> Result<Option<u32>, Problem> {
-        payer(registry, peer, self.network.look(|node| node.is_open(channel)))
-    }
-
-    /// The same for the first sink of a channel: with it the session subscribes to the channel.
-    pub(super) fn payer_of_first_sink(
-        &self,
-        registry: &Registry,
-        peer: Peer,
-        channel: &ChannelId,
-    ) -> Result<Option<u32>, Problem> {
-        payer(registry, peer, self.network.look(|node| node.has_sink(channel)))
-    }
-
-    /// Refuses a further channel above a user's share of the host's channels, and above the part of all users, so that
-    /// other users and administrators have room.
-    pub(super) fn check_room_for_channel(
-        &self,
-        registry: &Registry,
-        peer: Peer,
-        channel: &ChannelId,
-    ) -> Result<(), Problem> {
-        let (uid, most) = (peer.owner.uid, CHANNELS_PER_USER);
-        let own = registry.channels_of(uid);
-        if peer.administers() || own.contains(channel) {
-            return Ok(());
-        }
-        if own.len() >= most {
-            return Err(problems::too_many_channels(uid, own.len(), most));
-        }
-        let most = places_for(uid, Limits::CHANNELS);
-        let (is_open, taken) = self.network.look(|node| {
-            let record = node.directory().host(&self.host);
-            (node.is_open(channel), record.map_or(0, |record| record.channels.len()))
-        });
-        match is_open || taken + PLACES <= most {
-            true => Ok(()),
-            false => Err(problems::full("channels and Q-channels", taken, most)),
-        }
     }
 
     /// Refuses members above a user's limits on this host and on the channel, so that other users have room.
@@ -241,6 +192,57 @@ impl Fabric {
             each.try_for_each(|(key, value)| node.set_sink_attribute(sink, key, value, now))
                 .map_err(|error| error.problem())
         })
+    }
+}
+
+impl Network {
+    /// The user whose account pays if a channel is opened that is not open here yet: the network's session uses up
+    /// numbers for it. The caller charges the account after it has opened the channel, so a refused attempt costs
+    /// nothing: a program may wait for a channel by trying again.
+    pub(super) fn payer_of_opening(
+        &self,
+        registry: &Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<Option<u32>, Problem> {
+        payer(registry, peer, self.look(|node| node.is_open(channel)))
+    }
+
+    /// The same for the first sink of a channel: with it the session subscribes to the channel.
+    pub(super) fn payer_of_first_sink(
+        &self,
+        registry: &Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<Option<u32>, Problem> {
+        payer(registry, peer, self.look(|node| node.has_sink(channel)))
+    }
+
+    /// Refuses a further channel above a user's share of the host's channels, and above the part of all users, so that
+    /// other users and administrators have room.
+    pub(super) fn check_room_for_channel(
+        &self,
+        registry: &Registry,
+        peer: Peer,
+        channel: &ChannelId,
+    ) -> Result<(), Problem> {
+        let (uid, most) = (peer.owner.uid, CHANNELS_PER_USER);
+        let own = registry.channels_of(uid);
+        if peer.administers() || own.contains(channel) {
+            return Ok(());
+        }
+        if own.len() >= most {
+            return Err(problems::too_many_channels(uid, own.len(), most));
+        }
+        let most = places_for(uid, Limits::CHANNELS);
+        let (is_open, taken) = self.look(|node| {
+            let record = node.directory().host(&self.host);
+            (node.is_open(channel), record.map_or(0, |record| record.channels.len()))
+        });
+        match is_open || taken + PLACES <= most {
+            true => Ok(()),
+            false => Err(problems::full("channels and Q-channels", taken, most)),
+        }
     }
 }
 

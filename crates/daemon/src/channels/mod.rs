@@ -7,7 +7,7 @@
 //! ```
 //! | file | what |
 //! |---|---|
-//! | `config.rs`, `node.rs` | the section `[channels]`; the node's configuration |
+//! | `config.rs`, `settings.rs`, `node.rs` | the section `[channels]`, in force; the node's configuration |
 //! | `network.rs`, `mailbox.rs` | the node and its network; the node's outputs, until they are carried out |
 //! | `reload.rs` | reloads the access list and the certificates while there are members |
 //! | `renewal.rs` | joins the network again when its session is used up, or could not be opened |
@@ -60,22 +60,20 @@ mod reports;
 pub(crate) mod routes;
 mod rules;
 mod serve;
+mod settings;
 mod show;
 mod socket;
 #[cfg(test)]
 mod tests;
 mod triggers;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use qfabric_host::manager::Input;
-use qfabric_sync::{Guard, Lock, lock, rank};
+use qfabric_sync::{Lock, lock, rank};
 use qfabric_types::api::Problem;
-use qfabric_types::channel::Name;
 use qfabric_types::monitor::Reading;
-use rustix::event::epoll::{self, CreateFlags};
 
 use crate::closer::Closer;
 use crate::control::Requests;
@@ -98,6 +96,8 @@ use policies::{ControlListener, Policies};
 use registry::Registry;
 use renewal::Renewal;
 use reports::Reports;
+use settings::Settings;
+use socket::Sockets;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
 pub(crate) use ends::{Bell, Inlet, Outlet};
@@ -116,9 +116,7 @@ pub(crate) struct Channels {
 
 /// State of the channels, shared by the threads of the API, of the sockets and of the network.
 pub(crate) struct Fabric {
-    /// The configuration in force.
-    config: Lock<Arc<ChannelsConfig>, { rank::CHANNELS_CONFIG }>,
-    host: Name,
+    settings: Settings,
     network: Network,
     renewal: Renewal,
     mailbox: Arc<Mailbox>,
@@ -134,8 +132,7 @@ pub(crate) struct Fabric {
     reports: Reports,
     lending: Lending,
     closer: Closer,
-    /// Descriptors that the socket's thread waits for.
-    epoll: OwnedFd,
+    sockets: Sockets,
     requests: Requests,
     /// What streams of packets count, and decisions about them.
     board: Arc<Board>,
@@ -181,7 +178,8 @@ impl Channels {
             let started = fabric.start_policy(None, policy.clone());
             started.map_err(|problem| DaemonError::refused("channels.policy", problem))?;
         }
-        let (host, realm, engine, listen) = (&fabric.host, &config.realm, config.engine, config.listen.join(", "));
+        let (host, realm, engine, listen) =
+            (&fabric.network.host, &config.realm, config.engine, config.listen.join(", "));
         tracing::info!(%host, %realm, ?engine, listen, "this host has channels");
         let fabric = Arc::new(fabric);
         fabric.mailbox.serve(&fabric);
@@ -209,14 +207,13 @@ impl Fabric {
         let failed = |error: std::io::Error| DaemonError::channels(error);
         let mailbox = Arc::new(Mailbox::new(ending).map_err(failed)?);
         let host = config.name().expect("checked with the configuration");
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let sockets = Sockets::new().map_err(failed)?;
         let path = Path::open(config.kernel_path.as_ref());
         path.iter().for_each(|path| mailbox.hear_path(path.inbox()));
-        let network = Network::open(config, host.clone(), &mailbox)?;
+        let network = Network::open(config, host, &mailbox)?;
         let mailbox_wake = mailbox.waker();
         Ok(Fabric {
-            config: Lock::new(Arc::new(config.clone())),
-            host,
+            settings: Settings::new(config.clone()),
             network,
             renewal: Renewal::default(),
             mailbox,
@@ -230,7 +227,7 @@ impl Fabric {
             reports: Reports::default(),
             lending: Lending::new(mailbox_wake),
             closer: Closer::default(),
-            epoll,
+            sockets,
             requests,
             board,
             timeline,
@@ -245,16 +242,18 @@ impl Fabric {
             return;
         }
         self.network.manager(|manager, now| {
-            readings.iter().for_each(|reading| manager.handle(Input::Reading(None, self.host.clone(), *reading), now));
+            readings
+                .iter()
+                .for_each(|reading| manager.handle(Input::Reading(None, self.network.host.clone(), *reading), now));
         });
     }
 
     /// The configuration in force.
     fn config(&self) -> Arc<ChannelsConfig> {
-        lock(&self.config).clone()
+        self.settings.get()
     }
 
-    fn registry(&self) -> Guard<'_, Registry, { rank::CHANNELS_REGISTRY }> {
+    fn registry(&self) -> registry::Locked<'_> {
         lock(&self.registry)
     }
 

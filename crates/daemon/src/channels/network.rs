@@ -1,11 +1,12 @@
 //! The node with its resource manager, and the engine that carries its frames.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use qfabric_channel::{Frame, Node, Output};
+use qfabric_channel::{Frame, Node, Output, SinkId};
 use qfabric_host::manager::contracts::ContractMessage;
 use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_link::security::{self, ChannelRights};
@@ -24,8 +25,23 @@ use super::mailbox::{LendingMessage, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, node, socket};
 use crate::startup::DaemonError;
 
-/// A node and its network. One lock protects the node; each thread calls the node itself.
-pub(super) enum Network {
+thread_local! {
+    /// Empty memory of the receive thread for the sinks with events from a frame.
+    static ARRIVED: Cell<Vec<SinkId>> = const { Cell::new(Vec::new()) };
+}
+
+/// This host's node and its network. One lock protects the node; each thread calls the node itself.
+///
+/// Questions about this host and its channels that only the node answers belong here. Those that also need connections,
+/// filters or policies of users belong to `Fabric`.
+pub(super) struct Network {
+    /// This host's name.
+    pub host: Name,
+    pub way: Way,
+}
+
+/// The way of the node's frames.
+pub(super) enum Way {
     /// No other hosts.
     Alone {
         managed: Box<Lock<ManagedNode, { rank::NODE }>>,
@@ -52,7 +68,7 @@ impl Network {
     pub(super) fn open(config: &ChannelsConfig, host: Name, mailbox: &Arc<Mailbox>) -> Result<Network, DaemonError> {
         let refused = |error: link::Error| DaemonError::refused("channels", error.problem());
         let mut own = node::config(host.clone());
-        let linked = linked(config, host).map_err(refused)?;
+        let linked = linked(config, host.clone()).map_err(refused)?;
         if let Some(link::Config { security: Security::Tls(tls), .. }) = &linked {
             is_router(config.combiner.as_ref(), tls)?;
             own.policy = Box::new(ChannelRights(tls.access.clone()));
@@ -65,13 +81,14 @@ impl Network {
         let mut managed = ManagedNode { member: Member::new(own, clock::now()), mailbox: mailbox.clone() };
         managed.member.set_slack(config.slack);
         let Some(linked) = linked else {
-            return Ok(Network::Alone { managed: Box::new(Lock::new(managed)), mailbox: mailbox.clone() });
+            let way = Way::Alone { managed: Box::new(Lock::new(managed)), mailbox: mailbox.clone() };
+            return Ok(Network { host, way });
         };
         let (listener, priority) = (mailbox.clone(), config.priority);
         let link = Link::open(&linked, managed, listener, move || socket::enter(priority)).map_err(refused)?;
         hurry(&link, priority);
         let attends = linked.engine == EngineKind::Zenoh;
-        Ok(Network::Linked { link, config: Lock::new(linked), attends })
+        Ok(Network { host, way: Way::Linked { link, config: Lock::new(linked), attends } })
     }
 
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Node, Instant) -> T) -> T {
@@ -131,9 +148,9 @@ impl Network {
     }
 
     fn inside<T>(&self, act: impl FnOnce(&mut ManagedNode, Instant) -> T) -> T {
-        match self {
-            Network::Linked { link, .. } => link.call(act),
-            Network::Alone { managed, mailbox } => {
+        match &self.way {
+            Way::Linked { link, .. } => link.call(act),
+            Way::Alone { managed, mailbox } => {
                 let mut managed = managed.lock();
                 let before = managed.next_wakeup();
                 let now = clock::now();
@@ -154,16 +171,16 @@ impl Network {
     /// The calling thread has served connections since `begin` and holds no lock: it sleeps for a moment if it did so for
     /// long without a pause.
     pub(super) fn rest(&self, begin: Instant) {
-        if let Network::Linked { link, .. } = self {
+        if let Way::Linked { link, .. } = &self.way {
             link.rest(begin);
         }
     }
 
     /// Carries out what is due, and returns the time of the next call. With a network, the engine's thread does this.
     pub(super) fn wake(&self) -> Option<Instant> {
-        match self {
-            Network::Linked { .. } => None,
-            Network::Alone { .. } => self.inside(|managed, now| {
+        match &self.way {
+            Way::Linked { .. } => None,
+            Way::Alone { .. } => self.inside(|managed, now| {
                 managed.wake(now);
                 managed.next_wakeup()
             }),
@@ -178,15 +195,15 @@ impl Network {
         turn: impl FnMut(bool) + Send + 'static,
         failed: impl Fn(&'static str, String) + Send + 'static,
     ) -> io::Result<Option<Attending>> {
-        match self {
-            Network::Linked { attends: true, .. } => link::attend(fd, turn, failed),
+        match &self.way {
+            Way::Linked { attends: true, .. } => link::attend(fd, turn, failed),
             _ => Ok(None),
         }
     }
 
     /// Counters of the engine: frames dropped, frames refused, connections ended.
     pub(super) fn engine_counts(&self) -> [u64; 3] {
-        let Network::Linked { link, .. } = self else { return [0; 3] };
+        let Way::Linked { link, .. } = &self.way else { return [0; 3] };
         let of =
             |counter: fn(&Counters) -> &AtomicU64| link.count(|counters| counter(counters).load(Ordering::Relaxed));
         [of(|all| &all.dropped), of(|all| &all.refused) + link::refused_handshakes(), of(|all| &all.ended)]
@@ -194,7 +211,7 @@ impl Network {
 
     /// Announces to other hosts that this one leaves.
     pub(super) fn close(&self) {
-        if let Network::Linked { link, .. } = self {
+        if let Way::Linked { link, .. } = &self.way {
             link.close();
         }
     }
@@ -308,9 +325,10 @@ impl Listener for Mailbox {
 
     fn arrived(&self) {
         let Some(fabric) = self.fabric() else { return };
-        let mut arrived = self.take_arrived();
+        let mut arrived = ARRIVED.take();
+        self.take_arrived(&mut arrived);
         fabric.hand_over(&mut arrived);
-        self.keep_for_arrivals(arrived);
+        ARRIVED.set(arrived);
     }
 
     fn failed(&self, thread: &'static str, message: String) {

@@ -11,7 +11,7 @@ use qfabric_types::api::channel::{FilterScope, HostAnswer, LeaseId};
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::registry::Registry;
-use super::{Fabric, lock, problems};
+use super::{Fabric, Network, lock, problems};
 use crate::auth::Peer;
 
 /// Filters that belong to a connection or to root. This lock is taken last, and never held while another one is taken.
@@ -233,7 +233,7 @@ impl Fabric {
             _ if peer.owner.uid == 0 => Ok(()),
             Some(owner) if peer.may_touch(owner) => Ok(()),
             Some(owner) => Err(problems::not_your_filter(&id.name, &format!("user {}", owner.uid))),
-            None => self.check_stranger(id),
+            None => self.network.check_stranger(id),
         }
     }
 
@@ -261,25 +261,16 @@ impl Fabric {
         if peer.owner.uid == 0 {
             return Ok(());
         }
-        let ((here, others), of_root) = (self.wanted(&id.channel, to)?, self.owned.of_root(id));
-        let host = others.iter().chain(here.then_some(&self.host)).find(|host| of_root.contains(*host));
+        let ((here, others), of_root) = (self.network.wanted(&id.channel, to)?, self.owned.of_root(id));
+        let host = others.iter().chain(here.then_some(&self.network.host)).find(|host| of_root.contains(*host));
         host.map_or(Ok(()), |host| Err(problems::not_your_filter(&id.name, &format!("root on host {host}"))))
-    }
-
-    /// Refuses a filter that belongs to no connection here: another host or root installed it.
-    fn check_stranger(&self, id: &FilterId) -> Result<(), Problem> {
-        let author = self.network.look(|node| {
-            let there = node.filters(&id.channel).iter().any(|(filter, _)| filter == id);
-            there.then(|| node.filter_author(id).map_or("root".to_owned(), |host| format!("the host {host}")))
-        });
-        author.map_or(Ok(()), |author| Err(problems::not_your_filter(&id.name, &author)))
     }
 
     /// Removes the filters of a connection that has ended.
     pub(super) fn end_filters(&self, lease: LeaseId) {
         for (id, mut hosts) in self.owned.take(lease) {
             self.network.with(|node, now| {
-                if hosts.remove(&self.host) {
+                if hosts.remove(&self.network.host) {
                     // The channel may have been closed before.
                     let _ = node.remove_filter(&id);
                 }
@@ -295,7 +286,7 @@ impl Fabric {
     pub(super) fn follow(&self, notice: &Notice) {
         match notice {
             Notice::HostVanished(host) => self.owned.forget(host),
-            Notice::Closed(channel) => self.owned.closed(channel, &self.host),
+            Notice::Closed(channel) => self.owned.closed(channel, &self.network.host),
             Notice::Answered { request, host, result } => {
                 for order in self.owned.answered(*request, host, result.is_ok()) {
                     self.network.with(|node, now| node.ship(std::slice::from_ref(host), &order, now));
@@ -309,7 +300,7 @@ impl Fabric {
 
     fn bring(&self, channel: &ChannelId, direction: Direction, MemberId { host, .. }: &MemberId) {
         for (filter, to) in self.owned.missing(channel, direction, host) {
-            let wanted = self.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
+            let wanted = self.network.wanted(channel, &to).is_ok_and(|(_, others)| others.contains(host));
             if wanted {
                 let (id, parameters) = (filter.id.clone(), filter.parameters.clone());
                 let order = FilterCommand::Install(filter);
@@ -320,6 +311,17 @@ impl Fabric {
                 });
             }
         }
+    }
+}
+
+impl Network {
+    /// Refuses a filter that belongs to no connection here: another host or root installed it.
+    fn check_stranger(&self, id: &FilterId) -> Result<(), Problem> {
+        let author = self.look(|node| {
+            let there = node.filters(&id.channel).iter().any(|(filter, _)| filter == id);
+            there.then(|| node.filter_author(id).map_or("root".to_owned(), |host| format!("the host {host}")))
+        });
+        author.map_or(Ok(()), |author| Err(problems::not_your_filter(&id.name, &author)))
     }
 }
 

@@ -124,10 +124,11 @@ impl Fabric {
     }
 
     pub(super) fn tell(&self, registry: &mut Registry, id: LeaseId, message: &FromDaemon<'_>) {
-        let Some(lease) = registry.leases.get_mut(&id) else { return };
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        lease.send(&bytes);
+        let Registry { leases, buffers, .. } = registry;
+        let Some(lease) = leases.get_mut(&id) else { return };
+        // Short: no event, and texts are cut.
+        message.encode(&mut buffers.message);
+        lease.send(&buffers.message);
     }
 
     /// Sends waiting messages if there is room again.
@@ -156,7 +157,7 @@ impl Fabric {
             }
             Notice::HostAppeared(host, incarnation) => tracing::info!(%host, %incarnation, "a host is there"),
             Notice::HostVanished(host) => {
-                self.lender_gone(&host);
+                self.lending.lender_gone(&host);
                 if let Some(contracts) = self.mailbox.contracts() {
                     contracts.gone(host.clone());
                 }

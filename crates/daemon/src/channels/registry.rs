@@ -7,19 +7,23 @@ use super::habit::Habit;
 use qfabric_channel::{Origin, RegistrationId, SinkId, SourceId};
 use qfabric_link::Attending;
 use qfabric_shm::Duplex;
+use qfabric_sync::{Guard, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel::ChannelId;
 use qfabric_types::channel_wire::Reassembler;
 
 use super::ends::Ends;
-use super::held::Held;
+use super::held::{Held, Spare};
 use super::openings::Openings;
 use super::problems;
 use super::pump::Buffers;
 use super::reporters::Reporters;
 use crate::auth::Peer;
 use crate::closer::Foreign;
+
+/// The registry, under its lock.
+pub(super) type Locked<'a> = Guard<'a, Registry, { rank::CHANNELS_REGISTRY }>;
 
 #[derive(Default)]
 pub(super) struct Registry {
@@ -38,6 +42,8 @@ pub(super) struct Registry {
     pub reporters: Reporters,
     last: LeaseId,
     pub buffers: Buffers,
+    /// For the events that connections keep.
+    pub spare: Spare,
 }
 
 /// A connection, with everything that ends with it.

@@ -4,15 +4,13 @@
 //! The checks of this host itself use the new rules at once. Zenoh receives its rules when a session is opened, so that
 //! the session is closed and a new one opened. A file that cannot be used changes nothing.
 
-use std::sync::Arc;
-
 use qfabric_channel::Node;
 use qfabric_link::security::{ChannelRights, notary};
 use qfabric_link::{self as link, Link, Security};
 use qfabric_types::api::Problem;
 use qfabric_types::api::channel::ReloadOutcome;
 
-use super::network::{self, ManagedNode, Network};
+use super::network::{self, ManagedNode, Way};
 use super::{Channels, ChannelsConfig, Fabric, lock, problems, socket};
 use crate::auth::Peer;
 
@@ -33,7 +31,7 @@ impl Channels {
 impl Fabric {
     pub(super) fn configure(&self, new: &ChannelsConfig) -> ChannelsConfig {
         let config = self.config().reloaded(new);
-        *lock(&self.config) = Arc::new(config.clone());
+        self.settings.replace(config.clone());
         self.network.configure(&config);
         self.limit_policies();
         config
@@ -48,17 +46,18 @@ impl Fabric {
     }
 
     fn has_access(&self) -> bool {
-        let Network::Linked { config, .. } = &self.network else { return false };
+        let Way::Linked { config, .. } = &self.network.way else { return false };
         lock(config).security != Security::Insecure
     }
 
     fn reload_now(&self) -> Result<ReloadOutcome, Problem> {
-        let Network::Linked { link, config, .. } = &self.network else { return Err(problems::no_access_list()) };
+        let Way::Linked { link, config, .. } = &self.network.way else { return Err(problems::no_access_list()) };
         let mut config = lock(config);
         if config.security == Security::Insecure {
             return Err(problems::no_access_list());
         }
-        let read = network::linked(&self.config(), self.host.clone()).map_err(|error| problems::bad_access(&error))?;
+        let read =
+            network::linked(&self.config(), self.network.host.clone()).map_err(|error| problems::bad_access(&error))?;
         let new = read.expect("there was an engine at the start");
         let reloaded = self.exchange(link, &config, &new)?;
         *config = new;
@@ -100,7 +99,7 @@ impl Fabric {
     }
 
     /// Leaves the network and joins it with a configuration.
-    fn reopen(&self, link: &Link<ManagedNode>, config: &link::Config) -> Result<(), link::Error> {
+    pub(super) fn reopen(&self, link: &Link<ManagedNode>, config: &link::Config) -> Result<(), link::Error> {
         let priority = self.config().priority;
         let opened = link.reopen(config, move || socket::enter(priority));
         network::hurry(link, priority);

@@ -20,8 +20,8 @@ use qfabric_link::Link;
 use qfabric_linux::clock;
 use qfabric_types::{Instant, Nanos};
 
-use super::network::{self, ManagedNode, Network};
-use super::{Fabric, lock, socket};
+use super::network::{ManagedNode, Way};
+use super::{Fabric, lock};
 use crate::ending::{Ending, Running};
 
 /// Time between two looks. Requests wake the thread earlier.
@@ -53,7 +53,7 @@ impl Renewal {
 
 /// Starts the thread. `None`: there are no other hosts.
 pub(crate) fn start_renewal(fabric: &Arc<Fabric>, ending: &Ending) -> io::Result<Option<Running>> {
-    if matches!(fabric.network, Network::Alone { .. }) {
+    if matches!(fabric.network.way, Way::Alone { .. }) {
         return Ok(None);
     }
     let (wake, woken) = sync_channel(1);
@@ -91,7 +91,7 @@ fn is_due(link: &Link<ManagedNode>) -> bool {
 impl Fabric {
     /// Wakes the thread if the session has used up most of its numbers. The caller holds no lock.
     pub(super) fn ask_for_renewal(&self) {
-        if let Network::Linked { link, .. } = &self.network
+        if let Way::Linked { link, .. } = &self.network.way
             && link.is_worn()
         {
             self.renewal.nudge();
@@ -113,7 +113,7 @@ impl Fabric {
     /// Joins the network again if that is due. The caller holds no lock, and may block. `false`: it failed, and this
     /// host is alone until the next attempt.
     pub(super) fn renew(&self) -> bool {
-        let Network::Linked { link, config, .. } = &self.network else { return true };
+        let Way::Linked { link, config, .. } = &self.network.way else { return true };
         if !is_due(link) {
             return true;
         }
@@ -126,9 +126,7 @@ impl Fabric {
             is_open = link.is_open(),
             "the network is joined again: its session is used up, or was not opened"
         );
-        let priority = self.config().priority;
-        let joined = link.reopen(&config, move || socket::enter(priority));
-        network::hurry(link, priority);
+        let joined = self.reopen(link, &config);
         if let Err(error) = &joined {
             tracing::error!(
                 %error,

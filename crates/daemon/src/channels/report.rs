@@ -58,7 +58,7 @@ impl Fabric {
         let list = self.list();
         let connections = self.registry().leases.len() as u64;
         ChannelsReport {
-            host: self.host.to_string(),
+            host: self.network.host.to_string(),
             realm: self.config().realm.to_string(),
             node,
             filters,

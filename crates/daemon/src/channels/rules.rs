@@ -12,7 +12,8 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::{Owner, pattern};
 use serde::Deserialize;
 
-use super::{Fabric, problems};
+use super::problems;
+use super::settings::Settings;
 use crate::auth::Peer;
 
 /// A right of a user on a channel. Each right includes the right to open the channel.
@@ -79,10 +80,10 @@ fn allow(rules: &[Rule], owner: Owner, right: Right, channel: &ChannelId) -> boo
     }
 }
 
-impl Fabric {
+impl Settings {
     /// Refuses an action that this host's rules do not allow the user.
     pub(super) fn permit(&self, peer: Peer, right: Right, channel: &ChannelId) -> Result<(), Problem> {
-        match peer.administers() || allow(&self.config().rules, peer.owner, right, channel) {
+        match peer.administers() || allow(&self.get().rules, peer.owner, right, channel) {
             true => Ok(()),
             false => Err(problems::not_your_right(peer.owner.uid, right, channel)),
         }

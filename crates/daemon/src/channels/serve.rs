@@ -19,7 +19,8 @@ use qfabric_types::message_ring::TakeOutcome;
 use rustix::event::epoll::EventFlags;
 
 use super::habit::Looks;
-use super::registry::{Lease, Registry};
+use super::registry::{Lease, Locked, Registry};
+use super::settings::Settings;
 use super::{Fabric, count, problems};
 use crate::auth::{Peer, places_for};
 use crate::closer::Foreign;
@@ -72,7 +73,7 @@ impl Fabric {
         let socket = Arc::new(Foreign::new(socket, uid, &self.closer));
         let Ok(peer) = peer else { return };
         let mut registry = self.registry();
-        if let Some(why) = self.no_place(&registry, peer) {
+        if let Some(why) = self.settings.no_place(&registry, peer) {
             let mut message = Vec::new();
             FromDaemon::Refused(Refused { tag: 0, source: 0, blocked_until_ns: 0, why: &why }).encode(&mut message);
             // The connection is closed even if the client does not read the reason.
@@ -88,23 +89,11 @@ impl Fabric {
         }
     }
 
-    fn no_place(&self, registry: &Registry, peer: Peer) -> Option<String> {
-        let own = registry.of_user(peer.owner.uid).count();
-        let all = places_for(peer.owner.uid, self.config().max_leases);
-        let each = self.config().max_leases_per_user;
-        let problem = match (registry.leases.len() >= all, peer.owner.uid != 0 && own >= each) {
-            (true, _) => problems::limit("too many connections for channels", all, "channels.max_leases"),
-            (_, true) => problems::limit("too many connections of one user", each, "channels.max_leases_per_user"),
-            _ => return None,
-        };
-        Some(problem.to_string())
-    }
-
     /// A connection has woken this service, sent its hello, or ended. Reads its messages.
     ///
     /// The packets that only wake this service stay in the socket for a while: reading each one would delay the message
     /// that it announces. Each further packet is an event again.
-    pub(super) fn serve_lease(&self, id: LeaseId, event: EventFlags, buffer: &mut [u8], looks: Option<&mut Looks>) {
+    pub(super) fn serve_lease(&self, id: LeaseId, event: EventFlags, buffer: &mut Vec<u8>, looks: Option<&mut Looks>) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         if lease.habit.woke(clock::now()) {
@@ -112,10 +101,12 @@ impl Fabric {
         }
         lease.wakes = lease.wakes.saturating_add(1);
         let is_over = event.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR);
-        let stay = lease.duplex.is_some() && lease.wakes < WAKES_KEPT && !is_over;
+        if lease.duplex.is_some() && lease.wakes < WAKES_KEPT && !is_over {
+            return self.read_locked(registry, id, buffer, looks);
+        }
         drop(registry);
         // The packets first: then the messages that they announce are there.
-        let is_over = !stay && !self.read_packets(id, buffer) || is_over;
+        let is_over = !self.read_packets(id, buffer) || is_over;
         self.read_messages(id, buffer, looks);
         if is_over {
             self.leave(id);
@@ -175,7 +166,7 @@ impl Fabric {
     fn leave(&self, id: LeaseId) {
         let mut registry = self.registry();
         let Some(lease) = registry.leases.get_mut(&id) else { return };
-        self.unwatch(lease);
+        self.sockets.unwatch(lease);
         drop(registry);
         self.mailbox.over(id);
     }
@@ -192,7 +183,7 @@ impl Fabric {
         };
         let file = match made {
             Ok((duplex, file)) => {
-                FromDaemon::Welcome { lease: id, host: self.host.as_str() }.encode(&mut message);
+                FromDaemon::Welcome { lease: id, host: self.network.host.as_str() }.encode(&mut message);
                 lease.duplex = Some(duplex);
                 Some(file)
             }
@@ -207,8 +198,12 @@ impl Fabric {
 
     /// Reads a connection's messages, as long as it takes its answers. The connection wakes this service for the next
     /// one, unless the thread has `looks` and the connection is busy.
-    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut [u8], looks: Option<&mut Looks>) {
-        let mut registry = self.registry();
+    pub(super) fn read_messages(&self, id: LeaseId, buffer: &mut Vec<u8>, looks: Option<&mut Looks>) {
+        self.read_locked(self.registry(), id, buffer, looks);
+    }
+
+    /// Like [`Fabric::read_messages`], for a caller that has the registry's lock, which is released at the end.
+    fn read_locked(&self, mut registry: Locked<'_>, id: LeaseId, buffer: &mut Vec<u8>, looks: Option<&mut Looks>) {
         self.flush(&mut registry, id);
         let turn = ReadTurn::begin(&mut registry, id);
         let is_cut = self.read_turn(turn.registry, id, buffer, looks);
@@ -224,7 +219,7 @@ impl Fabric {
         &self,
         registry: &mut Registry,
         id: LeaseId,
-        buffer: &mut [u8],
+        buffer: &mut Vec<u8>,
         mut looks: Option<&mut Looks>,
     ) -> bool {
         let mut bytes = 0;
@@ -239,7 +234,7 @@ impl Fabric {
             match duplex.take(&*lease.socket, buffer).unwrap_or(TakeOutcome::Nothing) {
                 TakeOutcome::Message(length) => {
                     bytes += length;
-                    self.read_piece(registry, id, &buffer[..length]);
+                    self.read_piece(registry, id, buffer, length);
                 }
                 TakeOutcome::Nonsense => count(&self.totals.nonsense),
                 TakeOutcome::Nothing => {
@@ -254,32 +249,43 @@ impl Fabric {
         true
     }
 
-    /// Reads a message, or a part of one; carries out the message once it is complete.
-    fn read_piece(&self, registry: &mut Registry, id: LeaseId, piece: &[u8]) {
+    /// Reads a message of `length` bytes, or a part of one; carries out the message once it is complete. An event that
+    /// this service keeps may keep the memory of `buffer`.
+    fn read_piece(&self, registry: &mut Registry, id: LeaseId, buffer: &mut Vec<u8>, length: usize) {
         let Some(lease) = registry.leases.get_mut(&id) else { return };
         let mut reassembler = std::mem::take(&mut lease.reassembler);
-        match reassembler.add(piece) {
-            ReassemblyOutcome::Message(message) => match FromClient::decode(message) {
-                Some(message) => self.obey(registry, id, &message),
-                None => count(&self.totals.nonsense),
-            },
-            ReassemblyOutcome::More => {}
-            ReassemblyOutcome::Nonsense => count(&self.totals.nonsense),
-        }
-        if let Some(lease) = registry.leases.get_mut(&id) {
-            lease.reassembler = reassembler;
+        let piece = &buffer[..length];
+        let kept = match reassembler.add(piece) {
+            ReassemblyOutcome::Message(message) => {
+                let source = self.read_message(registry, id, message);
+                // A message that came in parts is not in the buffer.
+                source.map(|source| (source, (!std::ptr::eq(message, piece)).then(|| message.to_vec())))
+            }
+            ReassemblyOutcome::More => None,
+            ReassemblyOutcome::Nonsense => {
+                count(&self.totals.nonsense);
+                None
+            }
+        };
+        let Registry { leases, spare, .. } = registry;
+        let Some(lease) = leases.get_mut(&id) else { return };
+        lease.reassembler = reassembler;
+        if let Some((source, message)) = kept {
+            lease.held.push(source, message.unwrap_or_else(|| spare.keep(buffer, length)));
         }
     }
 
-    fn obey(&self, registry: &mut Registry, id: LeaseId, message: &FromClient<'_>) {
-        match message {
+    /// Carries out a message. Returns the source of an event that has to be kept.
+    fn read_message(&self, registry: &mut Registry, id: LeaseId, message: &[u8]) -> Option<SourceId> {
+        match FromClient::decode(message) {
             // A second hello is invalid.
-            FromClient::Hello { .. } => count(&self.totals.nonsense),
-            FromClient::Submit(submit) => self.submit(registry, id, submit),
-            FromClient::More { sink, events } => self.more(registry, id, SinkId(*sink), *events),
-            FromClient::Report(report) => self.report_of(registry, id, report),
-            FromClient::Late(late) => self.late(registry, id, *late),
+            Some(FromClient::Hello { .. }) | None => count(&self.totals.nonsense),
+            Some(FromClient::Submit(submit)) => return self.submit(registry, id, &submit),
+            Some(FromClient::More { sink, events }) => self.more(registry, id, SinkId(sink), events),
+            Some(FromClient::Report(report)) => self.report_of(registry, id, &report),
+            Some(FromClient::Late(late)) => self.late(registry, id, late),
         }
+        None
     }
 
     fn more(&self, registry: &mut Registry, id: LeaseId, sink: SinkId, events: u32) {
@@ -312,14 +318,18 @@ impl Fabric {
         }
     }
 
-    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) {
+    /// Returns the source if the event has to be kept.
+    fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) -> Option<SourceId> {
         let source = SourceId(submit.source);
         // Events of one source stay in order.
         let waits = registry.leases.get(&id).is_some_and(|lease| lease.held.has(source));
         let done = if waits { None } else { Some(self.try_submit(registry, id, submit)) };
-        match (done.filter(|done| !is_kept(submit, done)), registry.leases.get_mut(&id)) {
-            (Some(done), _) => self.confirm(registry, id, submit, done),
-            (None, lease) => lease.into_iter().for_each(|lease| lease.held.push(*submit)),
+        match done.filter(|done| !is_kept(submit, done)) {
+            Some(done) => {
+                self.confirm(registry, id, submit, done);
+                None
+            }
+            None => Some(source),
         }
     }
 
@@ -372,6 +382,21 @@ impl Fabric {
             SubmitError::WouldBlock { until } => (until.get().max(1), error.to_string()),
             _ => (0, error.to_string()),
         })
+    }
+}
+
+impl Settings {
+    /// Why a further connection of the peer is refused.
+    fn no_place(&self, registry: &Registry, peer: Peer) -> Option<String> {
+        let own = registry.of_user(peer.owner.uid).count();
+        let all = places_for(peer.owner.uid, self.get().max_leases);
+        let each = self.get().max_leases_per_user;
+        let problem = match (registry.leases.len() >= all, peer.owner.uid != 0 && own >= each) {
+            (true, _) => problems::limit("too many connections for channels", all, "channels.max_leases"),
+            (_, true) => problems::limit("too many connections of one user", each, "channels.max_leases_per_user"),
+            _ => return None,
+        };
+        Some(problem.to_string())
     }
 }
 

@@ -9,7 +9,7 @@ use qfabric_types::api::channel::{self as api, ChannelInfo, FilterInfo, Holding,
 use qfabric_types::channel::{ChannelId, Name};
 
 use super::policies::is_reserved;
-use super::{Fabric, problems};
+use super::{Fabric, Network, problems};
 
 impl Fabric {
     /// All channels, of both planes.
@@ -42,13 +42,15 @@ impl Fabric {
             patience_ns,
             creator: view.origin.creator.clone(),
             created_unix_ns: view.origin.created_unix_ns,
-            open_here: holders.iter().any(|(host, _)| **host == self.host),
-            hosts: holders.into_iter().map(|(host, held)| self.holding(node, host, held)).collect(),
+            open_here: holders.iter().any(|(host, _)| **host == self.network.host),
+            hosts: holders.into_iter().map(|(host, held)| self.network.holding(node, host, held)).collect(),
             filters: node.filters(channel).into_iter().filter(is_theirs).map(|one| filter(node, one)).collect(),
             paced: self.policies.paced(channel),
         })
     }
+}
 
+impl Network {
     fn holding(&self, node: &Node, host: &Name, held: &Held) -> Holding {
         let here = *host == self.host;
         let source = |(id, info): (&qfabric_channel::SourceId, &qfabric_channel::SourceInfo)| SourceInfo {

@@ -22,7 +22,7 @@ use qfabric_types::ThreadId;
 use qfabric_types::api::channel::LeaseId;
 use qfabric_types::channel_wire::MAX_MESSAGE;
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::habit::Looks;
 use super::mailbox::Noted;
@@ -56,8 +56,8 @@ impl SocketThread {
     pub(crate) fn start(channels: &Channels, listener: OwnedFd, ending: &Ending) -> io::Result<Option<SocketThread>> {
         let Ok(fabric) = channels.on().cloned() else { return Ok(None) };
         let acceptor = Acceptor::new(listener, "channels.sock")?;
-        fabric.add(&acceptor, LISTENER)?;
-        fabric.add(fabric.mailbox.fd(), MAILBOX)?;
+        fabric.sockets.add(&acceptor, LISTENER)?;
+        fabric.sockets.add(fabric.mailbox.fd(), MAILBOX)?;
         let (buffer, noted, looks) = (vec![0; MAX_MESSAGE], Noted::default(), Looks::default());
         let turning = Turning { fabric: fabric.clone(), buffer, acceptor, noted, looks };
         let thread = Some(ending.spawn("qf-channels", move || turning.run())?);
@@ -116,7 +116,7 @@ impl Turning {
         let due = due.map_or(LONGEST_NS, |due| due.get().saturating_sub(now).min(LONGEST_NS));
         let timeout = Timespec { tv_sec: (due / 1_000_000_000) as i64, tv_nsec: (due % 1_000_000_000) as i64 };
         // An error (a signal) counts as no event.
-        let _ = epoll::wait(&fabric.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
+        let _ = epoll::wait(&fabric.sockets.epoll, rustix::buffer::spare_capacity(happened), Some(&timeout));
     }
 
     /// Reads busy connections that need not wake this thread.
@@ -141,23 +141,41 @@ impl Turning {
     }
 }
 
-impl Fabric {
+/// The descriptors that the socket's thread waits for.
+pub(super) struct Sockets {
+    pub epoll: OwnedFd,
+}
+
+impl Sockets {
+    pub(super) fn new() -> io::Result<Sockets> {
+        Ok(Sockets { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+    }
+
     fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN)?)
     }
 
+    fn add_lease(&self, lease: &Lease, id: LeaseId) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, &*lease.socket, EventData::new_u64(id), ARRIVALS)?)
+    }
+
+    /// Stops waiting for messages of the connection.
+    pub(super) fn unwatch(&self, lease: &mut Lease) {
+        lease.attending = None;
+        // A connection that the network's thread reads needs no removal.
+        let _ = epoll::delete(&self.epoll, &*lease.socket);
+    }
+}
+
+impl Fabric {
     /// From now on waits for messages of the connection: in the network's thread if there is one, so that a submitted
     /// event goes out without waking another thread.
     pub(super) fn watch(&self, lease: &mut Lease, id: LeaseId) -> io::Result<()> {
         lease.attending = self.attend(lease, id)?;
         if lease.attending.is_none() {
-            self.add_lease(lease, id)?;
+            self.sockets.add_lease(lease, id)?;
         }
         Ok(())
-    }
-
-    fn add_lease(&self, lease: &Lease, id: LeaseId) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, &*lease.socket, EventData::new_u64(id), ARRIVALS)?)
     }
 
     /// From now on the network's thread waits for messages of the connection. None: there is no such thread.
@@ -182,13 +200,6 @@ impl Fabric {
         });
     }
 
-    /// Stops waiting for messages of the connection.
-    pub(super) fn unwatch(&self, lease: &mut Lease) {
-        lease.attending = None;
-        // A connection that the network's thread reads needs no removal.
-        let _ = epoll::delete(&self.epoll, &*lease.socket);
-    }
-
     /// From now on another thread reads the connection. The socket's thread sends the events of a busy connection in
     /// batches; to send them one at a time, in the network's thread, costs half of the throughput.
     ///
@@ -202,7 +213,7 @@ impl Fabric {
         if lease.habit.is_busy {
             // Without a thread of the network, nothing attends: the socket's thread reads all connections.
             if lease.attending.is_some() {
-                match self.add_lease(lease, id) {
+                match self.sockets.add_lease(lease, id) {
                     Ok(()) => lease.attending = None,
                     Err(_) => lease.habit.is_busy = false,
                 }
@@ -212,7 +223,7 @@ impl Fabric {
         match self.attend(lease, id) {
             Ok(attending) if attending.is_some() => {
                 lease.attending = attending;
-                let _ = epoll::delete(&self.epoll, &*lease.socket);
+                let _ = epoll::delete(&self.sockets.epoll, &*lease.socket);
             }
             Ok(_) => {}
             // For example, the ended task still has the descriptor; see `qfabric_link::attend`.
@@ -223,7 +234,7 @@ impl Fabric {
     /// Ends a connection, with everything that was opened under it.
     pub(super) fn end_lease(&self, id: LeaseId) {
         let Some(mut lease) = self.registry().remove(id) else { return };
-        self.unwatch(&mut lease);
+        self.sockets.unwatch(&mut lease);
         self.end_filters(id);
         self.network.with(|node, now| {
             // A member that has ended by itself is no error here.

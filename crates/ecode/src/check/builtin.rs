@@ -75,7 +75,7 @@ impl Checker<'_> {
         }
         if parameters.len() != arguments.len() {
             let message = arity(&name.name, parameters, arguments.len());
-            return self.fail(Diagnostic::new(span, message, "wrong number of arguments"));
+            return self.findings.fail(Diagnostic::new(span, message, "wrong number of arguments"));
         }
         match (name.name.as_str(), arguments) {
             ("get_attribute", [attribute]) => {
@@ -97,7 +97,7 @@ impl Checker<'_> {
                 // The whole state, as a fraction of 2^48.
                 let state = self.random(0, Scalar::U64, span)?;
                 let scale = constant((1.0 / (1u64 << 48) as f64).to_bits() as i64, Scalar::F64);
-                Ok(fold::binary(BinaryOp::Mul, cast(state, Scalar::F64), scale, self.line(span)))
+                Ok(fold::binary(BinaryOp::Mul, cast(state, Scalar::F64), scale, self.findings.line(span)))
             }
             ("srand48", [seed]) => {
                 let seed = cast(self.number(seed)?, Scalar::U32);
@@ -117,7 +117,7 @@ impl Checker<'_> {
     }
 
     fn compute(&mut self, name: &str, values: Vec<hir::Expr>, written: &[Expr], span: Span) -> Checked<hir::Expr> {
-        let line = self.line(span);
+        let line = self.findings.line(span);
         let shifted = |op, value| fold::binary(op, value, constant(POINT, Scalar::I32), line);
         let product = |a, b| fold::binary(BinaryOp::Mul, long(a), long(b), line);
         match (name, <[hir::Expr; 3]>::try_from(filled(values)).expect("at most three arguments")) {
@@ -141,12 +141,12 @@ impl Checker<'_> {
     }
 
     fn divide(&mut self, value: hir::Expr, by: hir::Expr, by_span: Span, line: u32) -> Checked<hir::Expr> {
-        self.refuse_zero(BinaryOp::Div, &by, by_span)?;
+        self.findings.refuse_zero(BinaryOp::Div, &by, by_span)?;
         Ok(fold::binary(BinaryOp::Div, value, long(by), line))
     }
 
     fn fail_unknown_function<T>(&mut self, name: &Ident) -> Checked<T> {
-        if self.sink.is_full() {
+        if self.findings.errors.is_full() {
             return Err(Failed);
         }
         let message = format!("there is no function `{}`", name.name);
@@ -160,14 +160,14 @@ impl Checker<'_> {
                 format!("define it in this text; the built-in functions are {}", offered.join(", "))
             }
         };
-        self.fail(Diagnostic::new(name.span, message, "unknown function").help(help))
+        self.findings.fail(Diagnostic::new(name.span, message, "unknown function").help(help))
     }
 
     /// Reads an argument that is the bare name of an attribute.
     fn attribute_name(&mut self, argument: &Expr) -> Checked<u32> {
         let ExprKind::Name(name) = &argument.kind else {
             let error = Diagnostic::new(argument.span, "an attribute's name is needed here", "not a name");
-            return self.fail(error.help("write the bare name, without quotes: `get_attribute(threshold)`"));
+            return self.findings.fail(error.help("write the bare name, without quotes: `get_attribute(threshold)`"));
         };
         self.attribute(&Ident { name: name.clone(), span: argument.span })
     }
@@ -212,7 +212,7 @@ impl Checker<'_> {
         for (value, kept) in named.iter_mut().zip(&mut kept) {
             if !(unchanging && is_cheap(value)) {
                 let ty = value.ty;
-                let place = self.temporary(ty, span)?;
+                let place = self.frame.temporary(ty, span, &mut self.findings)?;
                 let load = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty };
                 let value = Box::new(std::mem::replace(value, load));
                 *kept = Some(hir::Expr { kind: hir::ExprKind::Store(place, value), ty });

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use qfabric_types::format::Scalar;
 
 use super::types::{Type, round_up};
-use super::{Checked, Checker, Known, Signature};
+use super::{Checked, Checker, Findings, Known, Signature};
 use crate::ast::{Function, Ident, Text, TypeKind, TypeName};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::FunctionId;
@@ -54,7 +54,7 @@ impl Checker<'_> {
                 let message = format!("the function `{}` is defined twice", name.name);
                 let error = Diagnostic::new(name.span, message, "second definition")
                     .related(before.head.span, "first definition");
-                self.report(error.help("rename one of them"));
+                self.findings.report(error.help("rename one of them"));
             }
         }
     }
@@ -98,7 +98,7 @@ impl Checker<'_> {
         if is_wrong {
             let what = if head.is_entry { "the function that runs for an event" } else { "a function" };
             let error = Diagnostic::new(head.result.span, format!("{what} cannot return this"), "not a number");
-            return self.fail(error.help("return a number; other functions may also return a structure"));
+            return self.findings.fail(error.help("return a number; other functions may also return a structure"));
         }
         // The result, if it is a structure, and the parameters are at the start of the function's frame.
         let mut end = match &result {
@@ -128,11 +128,11 @@ impl Checker<'_> {
         let Some(ty) = ty else {
             let error =
                 Diagnostic::new(parameter.ty.span, "only the result of a function can be `void`", "a parameter");
-            return self.fail(error.help("choose a number type, such as `int` or `long`"));
+            return self.findings.fail(error.help("choose a number type, such as `int` or `long`"));
         };
         if !declarator.dims.is_empty() || matches!(ty, Type::Array(..)) {
             let error = Diagnostic::new(declarator.span, "a parameter cannot be an array", "an array");
-            return self.fail(error.help("put the array into a structure, or make the variable `static`"));
+            return self.findings.fail(error.help("put the array into a structure, or make the variable `static`"));
         }
         Ok(ty)
     }
@@ -141,7 +141,7 @@ impl Checker<'_> {
     fn declared_before(&mut self, ty: &TypeName) -> Checked<Option<Type>> {
         if let TypeKind::Struct { members: Some(_), .. } = &ty.kind {
             let error = Diagnostic::new(ty.span, "a structure is defined in the head of a function", "a definition");
-            return self.fail(error.help("define the structure before the function, and name it here"));
+            return self.findings.fail(error.help("define the structure before the function, and name it here"));
         }
         self.any_type(ty)
     }
@@ -178,7 +178,7 @@ impl Checker<'_> {
 
     fn visit(&mut self, walk: &mut Walk<'_>, place: usize, call: Option<&Ident>) -> Checked<()> {
         if let (Some(from), Some(call)) = (walk.path.iter().position(|on| *on == place), call) {
-            return self.fail_recursion(walk, from, call);
+            return self.findings.fail_recursion(walk, from, call);
         }
         if walk.done[place] {
             return Ok(());
@@ -187,7 +187,7 @@ impl Checker<'_> {
             let function = &walk.tree.functions[place];
             let message = format!("calls are nested more than {MAX_CALL_DEPTH} deep");
             let error = Diagnostic::new(function.name.span, message, "the innermost function");
-            return self.fail(error.help("move the code of some of these functions into their callers"));
+            return self.findings.fail(error.help("move the code of some of these functions into their callers"));
         }
         walk.path.push(place);
         let tree = walk.tree;
@@ -197,7 +197,9 @@ impl Checker<'_> {
         walk.order.push(place);
         Ok(())
     }
+}
 
+impl Findings<'_> {
     fn fail_recursion(&mut self, walk: &Walk<'_>, from: usize, call: &Ident) -> Checked<()> {
         let names: Vec<&str> = walk.path[from..].iter().map(|on| walk.tree.functions[*on].name.name.as_str()).collect();
         let message = match &names[..] {

@@ -7,7 +7,7 @@ use super::fold::cast;
 use super::place::Location;
 use super::scope::{Symbol, Variable};
 use super::types::Type;
-use super::{Checked, Checker};
+use super::{Checked, Checker, Findings};
 use crate::ast::{Declaration, Declarator, Expr, ExprKind, Init, TypeKind};
 use crate::diagnostics::Diagnostic;
 use crate::hir::{self, Base, Stmt};
@@ -65,7 +65,7 @@ impl Checker<'_> {
     ) -> Checked<()> {
         let ty = self.complete(declaration, ty, declarator)?;
         if declaration.is_const && declarator.init.is_none() {
-            return self.fail_const_without_value(declarator);
+            return self.findings.fail_const_without_value(declarator);
         }
         if let (true, Type::Scalar(ty), Some(Init::Value(value))) = (declaration.is_const, &ty, &declarator.init) {
             return self.constant_or_local(declaration, *ty, declarator, value, body);
@@ -87,7 +87,7 @@ impl Checker<'_> {
             let inner = Declarator { dims: inner.to_vec(), ..declarator.clone() };
             if list.is_empty() {
                 let error = Diagnostic::new(*span, "an array of 0 elements", "this list is empty");
-                return self.fail(error.help("write at least one value"));
+                return self.findings.fail(error.help("write at least one value"));
             }
             let element = self.with_dims(ty.clone(), &inner)?;
             let base = if declaration.is_static || self.is_table(declaration) { Base::Static } else { Base::Local };
@@ -100,13 +100,6 @@ impl Checker<'_> {
             return Ok(ty.clone().array(std::iter::once(text.len() as u32 + 1)));
         }
         self.with_dims(ty.clone(), declarator)
-    }
-
-    fn fail_const_without_value<T>(&mut self, declarator: &Declarator) -> Checked<T> {
-        let name = &declarator.name.name;
-        let message = format!("the constant `{name}` has no value");
-        let error = Diagnostic::new(declarator.name.span, message, "cannot be assigned later");
-        self.fail(error.help(format!("write `const … {name} = …;`")))
     }
 
     /// A `const` with a constant value takes no memory. With any other value, it is a read-only local.
@@ -134,7 +127,8 @@ impl Checker<'_> {
 
     fn static_variable(&mut self, declaration: &Declaration, ty: Type, declarator: &Declarator) -> Checked<()> {
         let name = &declarator.name;
-        let offset = self.allocate_static(ty.size(), ty.align(), &format!("`{}`", name.name), name.span)?;
+        let offset =
+            self.statics.allocate(ty.size(), ty.align(), &format!("`{}`", name.name), name.span, &mut self.findings)?;
         if let Some(init) = &declarator.init {
             let to = Location::at(Base::Static, offset, ty.clone(), false);
             self.static_init(&to, init)?;
@@ -183,7 +177,8 @@ impl Checker<'_> {
     /// Allocates a local and declares its name.
     fn local(&mut self, ty: &Type, is_const: bool, declarator: &Declarator) -> Checked<u32> {
         let name = &declarator.name;
-        let offset = self.allocate(ty.size(), ty.align(), &format!("`{}`", name.name), name.span)?;
+        let offset =
+            self.frame.allocate(ty.size(), ty.align(), &format!("`{}`", name.name), name.span, &mut self.findings)?;
         let variable = Variable { base: Base::Local, offset, ty: ty.clone(), is_const };
         self.declare(false, name, Symbol::Variable(variable));
         Ok(offset)
@@ -207,9 +202,19 @@ impl Checker<'_> {
             (ty, _) => {
                 let message = format!("{} cannot have this initial value", super::place::article(ty));
                 let error = Diagnostic::new(declarator.span, message, "a value of another type");
-                self.fail(error.help("write a list of values, `= {1, 2, 3}`, or no initial value, which means zeros"))
+                self.findings
+                    .fail(error.help("write a list of values, `= {1, 2, 3}`, or no initial value, which means zeros"))
             }
         }
+    }
+}
+
+impl Findings<'_> {
+    fn fail_const_without_value<T>(&mut self, declarator: &Declarator) -> Checked<T> {
+        let name = &declarator.name.name;
+        let message = format!("the constant `{name}` has no value");
+        let error = Diagnostic::new(declarator.name.span, message, "cannot be assigned later");
+        self.fail(error.help(format!("write `const … {name} = …;`")))
     }
 }
 

@@ -4,7 +4,7 @@ use qfabric_types::format::{Format, Scalar};
 
 use super::scope::{Symbol, Variable};
 use super::types::{Struct, Type, round_up};
-use super::{Checked, Checker, Frame};
+use super::{Checked, Checker, Findings, Frame};
 use crate::ast::{Function, Parameter, Stmt, StmtKind, Text};
 use crate::diagnostics::{Diagnostic, Diagnostics, Span, Warnings};
 use crate::environment::Environment;
@@ -15,8 +15,8 @@ use crate::parser::Failed;
 pub(crate) fn program(text: &str, tree: &Text, env: &Environment) -> Result<(Program, Warnings), Diagnostics> {
     let mut checker = Checker::new(text, env);
     match checker.program(tree) {
-        Ok(program) => Ok((program, checker.warnings.finish_warnings(text))),
-        Err(Failed) => Err(checker.sink.finish(text)),
+        Ok(program) => Ok((program, checker.findings.warnings.finish_warnings(text))),
+        Err(Failed) => Err(checker.findings.errors.finish(text)),
     }
 }
 
@@ -38,15 +38,15 @@ impl Checker<'_> {
         heads.truncate(order.reached);
         if entry.is_none() {
             functions.push(top);
-            heads.push(self.head_of_statements(tree, does_something));
+            heads.push(self.findings.head_of_statements(tree, does_something));
         }
-        if !self.sink.is_empty() {
+        if !self.findings.errors.is_empty() {
             return Err(Failed);
         }
         let added = super::float::link(&mut functions);
         heads.splice(0..0, std::iter::repeat_n(Span::default(), added));
         let program = self.assemble(functions);
-        self.check_program(&program, &heads)?;
+        self.findings.check_program(&program, &heads)?;
         Ok(program)
     }
 
@@ -60,12 +60,12 @@ impl Checker<'_> {
                 let error = Diagnostic::new(Span::default(), message, "not defined in this text");
                 let known = tree.functions.iter().map(|function| function.name.name.as_str());
                 let help = super::suggestion(name, known, "the text defines no functions: name no entry function");
-                self.fail(error.help(help))
+                self.findings.fail(error.help(help))
             }
             (Some(name), Some(code)) => {
                 let message = format!("statements outside functions, although the entry function is `{name}`");
                 let error = Diagnostic::new(code.span, message, "would never run");
-                self.fail(error.help("move them into a function, or name no entry function"))
+                self.findings.fail(error.help("move them into a function, or name no entry function"))
             }
             (Some(name), None) => Ok(find(name)),
             (None, Some(_)) => Ok(None),
@@ -83,19 +83,12 @@ impl Checker<'_> {
             let before = body.len();
             self.statement(statement, &mut body);
             if only_declares && (body.len() > before || is_local(statement)) {
-                self.refuse_local_beside_functions(statement);
+                self.findings.refuse_local_beside_functions(statement);
             }
         }
         self.text_locals = self.scopes.innermost().map(str::to_owned).collect();
         self.scopes.leave();
         self.finish_function(Vec::new(), body)
-    }
-
-    fn refuse_local_beside_functions(&mut self, statement: &Stmt) {
-        let error = Diagnostic::new(statement.span, "a local variable outside all functions", "belongs to no function");
-        self.report(
-            error.help("write `static` before it to keep its value between events, or move it into a function"),
-        );
     }
 
     /// Returns an empty body if the head is wrong, because errors in the body would be consequences.
@@ -119,7 +112,7 @@ impl Checker<'_> {
     /// Declares a parameter. Returns its place if it is a number; a structure is copied to its place by the caller.
     fn parameter(&mut self, known: &super::Parameter, parameter: &Parameter) -> Option<Place> {
         let (name, ty) = (&parameter.declarator.name, known.ty.clone());
-        let offset = self.allocate(ty.size(), ty.align(), "a parameter", name.span).ok()?;
+        let offset = self.frame.allocate(ty.size(), ty.align(), "a parameter", name.span, &mut self.findings).ok()?;
         debug_assert_eq!(offset, known.offset, "the caller knows the places of structures");
         let number = if let Type::Scalar(scalar) = ty { Some(scalar) } else { None };
         self.declare(false, name, Symbol::Variable(Variable { base: Base::Local, offset, ty, is_const: false }));
@@ -155,7 +148,7 @@ impl Checker<'_> {
                 function.name.name.clone(),
                 members.iter().map(|(name, ty)| (name.clone(), ty.clone(), None)),
             );
-            self.check_limits(&input, function.head)?;
+            self.findings.check_limits(&input, function.head)?;
             self.input = Some(input.into());
         }
         for ((_, ty), parameter) in members.into_iter().zip(&function.parameters) {
@@ -175,12 +168,12 @@ impl Checker<'_> {
             );
             let message = format!("the parameter `{}` is not a member of the input", name.name);
             let error = Diagnostic::new(name.span, message, there);
-            return self.fail(
+            return self.findings.fail(
                 error.help("each parameter of the entry function must have the name and the type of an input member"),
             );
         };
         self.uses.inputs.insert(name.name.clone());
-        let offset = self.allocate(ty.size(), ty.align(), "a parameter", name.span)?;
+        let offset = self.frame.allocate(ty.size(), ty.align(), "a parameter", name.span, &mut self.findings)?;
         let scalar = if let Type::Scalar(scalar) = ty { Some(scalar) } else { None };
         let place = |base, offset| Place { base, offset, indices: Vec::new(), ty: scalar.unwrap_or(Scalar::U8) };
         let (from, to) = (place(Base::Input, member.offset), place(Base::Local, offset));
@@ -220,12 +213,21 @@ impl Checker<'_> {
         let bodies = || functions.iter().map(|function| &function.body[..]);
         let writes_shared = bodies().any(super::loops::writes_shared);
         let has_loops = bodies().any(super::loops::has_loops);
-        let (statics, attributes) = (std::mem::take(&mut self.statics), std::mem::take(&mut self.attributes));
+        let (statics, attributes) = (std::mem::take(&mut self.statics.bytes), std::mem::take(&mut self.attributes));
         let (loops, uses) = (std::mem::take(&mut self.loops), std::mem::take(&mut self.uses));
         let mut program =
             Program { input, output, statics, attributes, functions, loops, writes_shared, has_loops, uses };
         program.charge();
         program
+    }
+}
+
+impl Findings<'_> {
+    fn refuse_local_beside_functions(&mut self, statement: &Stmt) {
+        let error = Diagnostic::new(statement.span, "a local variable outside all functions", "belongs to no function");
+        self.report(
+            error.help("write `static` before it to keep its value between events, or move it into a function"),
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use qfabric_types::format::Format;
 
 use super::types::Struct;
-use super::{Checked, Checker};
+use super::{Checked, Checker, Findings};
 use crate::ast::Ident;
 use crate::diagnostics::{Diagnostic, Span};
 
@@ -20,7 +20,7 @@ impl Checker<'_> {
             Ok(()) => Some(Rc::new(Struct::of(format))),
             Err(error) => {
                 let message = format!("the format of the {what} is invalid: {error}");
-                self.report(Diagnostic::new(Span::default(), message, "needed by this text"));
+                self.findings.report(Diagnostic::new(Span::default(), message, "needed by this text"));
                 None
             }
         }
@@ -28,7 +28,7 @@ impl Checker<'_> {
 
     pub(super) fn declare_input(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
         match &self.env.input {
-            Some(given) => self.agree(tag, &structure.format(), given),
+            Some(given) => self.findings.agree(tag, &structure.format(), given),
             None => {
                 self.input = Some(structure);
                 Ok(())
@@ -38,14 +38,16 @@ impl Checker<'_> {
 
     pub(super) fn declare_output(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
         match &self.env.output {
-            Some(given) => self.agree(tag, &structure.format(), given),
+            Some(given) => self.findings.agree(tag, &structure.format(), given),
             None => {
                 self.output = Some(structure);
                 Ok(())
             }
         }
     }
+}
 
+impl Findings<'_> {
     /// The text may omit members; those that it declares must match the format exactly.
     fn agree(&mut self, tag: &Ident, declared: &Format, given: &Format) -> Checked<()> {
         let Some(difference) = declared.first_difference(given) else { return Ok(()) };

@@ -5,7 +5,7 @@ use qfabric_types::format::Scalar;
 use super::fold::{self, cast, constant, known};
 use super::place::{Location, Target, article};
 use super::types::Type;
-use super::{Checked, Checker};
+use super::{Checked, Checker, Findings};
 use crate::ast::{Expr, ExprKind, Operator, UnaryOp};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp};
@@ -32,15 +32,18 @@ impl Checker<'_> {
         match value {
             Value::Number(number) => Ok(number),
             Value::Nothing(_) => {
-                let message = format!("`{}` has no value", self.quote(expr.span));
+                let message = format!("`{}` has no value", self.findings.quote(expr.span));
                 let error = Diagnostic::new(expr.span, message, "a value is needed here");
-                self.fail(error.help("declare the function `long` instead of `void`"))
+                self.findings.fail(error.help("declare the function `long` instead of `void`"))
             }
             Value::Whole(location) => {
-                let message =
-                    format!("`{}` is {}, but a number is needed", self.quote(expr.span), article(&location.ty));
+                let message = format!(
+                    "`{}` is {}, but a number is needed",
+                    self.findings.quote(expr.span),
+                    article(&location.ty)
+                );
                 let error = Diagnostic::new(expr.span, message, "not a number");
-                self.fail(match location.ty {
+                self.findings.fail(match location.ty {
                     Type::Array(..) => error.help("choose one of its elements with `[…]`"),
                     _ => error.help("choose one of its members with `.`"),
                 })
@@ -61,7 +64,9 @@ impl Checker<'_> {
     pub(super) fn value(&mut self, expr: &Expr) -> Checked<Value> {
         let number = match &expr.kind {
             ExprKind::Int(value, ty) => constant(*value, *ty),
-            ExprKind::Text(text) => return self.text_constant(text, expr.span).map(Value::Whole),
+            ExprKind::Text(text) => {
+                return self.statics.text_constant(text, expr.span, &mut self.findings).map(Value::Whole);
+            }
             ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => return self.read(expr),
             ExprKind::Unary(op, operand) => self.unary(*op, operand)?,
             ExprKind::Binary(op, sign, left, right) => self.binary(*op, *sign, left, right)?,
@@ -97,7 +102,7 @@ impl Checker<'_> {
             UnaryOp::Plus => fold::promote(operand),
             UnaryOp::Minus => fold::negate(operand),
             UnaryOp::Complement => {
-                self.refuse_float(BinaryOp::Xor, &[&operand], span)?;
+                self.findings.refuse_float(BinaryOp::Xor, &[&operand], span)?;
                 fold::complement(operand)
             }
             UnaryOp::Not => fold::is_zero(operand),
@@ -105,17 +110,17 @@ impl Checker<'_> {
     }
 
     fn binary(&mut self, op: Operator, sign: Span, left: &Expr, right: &Expr) -> Checked<hir::Expr> {
-        self.warn_grouping(op, sign, left, right);
+        self.findings.warn_grouping(op, sign, left, right);
         // Both sides are checked even if the left side is wrong, so that one run reports two errors.
         let (a, b) = (self.number(left), self.number(right));
         let (a, b) = (a?, b?);
         Ok(match op {
             Operator::Value(op) => {
-                self.refuse_float(op, &[&a, &b], sign)?;
+                self.findings.refuse_float(op, &[&a, &b], sign)?;
                 if !a.ty.float {
-                    self.refuse_zero(op, &b, right.span)?;
+                    self.findings.refuse_zero(op, &b, right.span)?;
                 }
-                fold::binary(op, a, b, self.line(sign))
+                fold::binary(op, a, b, self.findings.line(sign))
             }
             Operator::Compare(op) => {
                 self.warn_unsigned(op, sign, &a, &b);
@@ -126,33 +131,15 @@ impl Checker<'_> {
         })
     }
 
-    /// Refuses an operator on bits, or a remainder, with a floating-point number.
-    fn refuse_float(&mut self, op: BinaryOp, operands: &[&hir::Expr], span: Span) -> Checked<()> {
-        let is_arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
-        if is_arithmetic || operands.iter().all(|operand| !operand.ty.float) {
-            return Ok(());
-        }
-        let error = Diagnostic::new(span, "this operator needs integers", "an operand is a floating-point number");
-        self.fail(error.help("convert the operand: `(long)x`"))
-    }
-
     /// Checks a number that must be an integer.
     pub(super) fn integer(&mut self, expr: &Expr) -> Checked<hir::Expr> {
         let number = self.number(expr)?;
         if !number.ty.float {
             return Ok(number);
         }
-        let message = format!("`{}` is a `{}`, but an integer is needed", self.quote(expr.span), number.ty.c_name());
-        self.fail(Diagnostic::new(expr.span, message, "not an integer").help("convert it: `(long)x`"))
-    }
-
-    /// Refuses a division whose divisor is the constant 0.
-    pub(super) fn refuse_zero(&mut self, op: BinaryOp, divisor: &hir::Expr, span: Span) -> Checked<()> {
-        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) && !divisor.ty.float {
-            let error = Diagnostic::new(span, "this is a division by zero", "always 0");
-            return self.fail(error.help("a division by zero ends the call with a fault: test the divisor first"));
-        }
-        Ok(())
+        let message =
+            format!("`{}` is a `{}`, but an integer is needed", self.findings.quote(expr.span), number.ty.c_name());
+        self.findings.fail(Diagnostic::new(expr.span, message, "not an integer").help("convert it: `(long)x`"))
     }
 
     fn comma(&mut self, first: &Expr, second: &Expr) -> Checked<Value> {
@@ -171,27 +158,21 @@ impl Checker<'_> {
         match (target, value) {
             (Target::Memory(location), Value::Number(value)) => match location.ty {
                 Type::Scalar(ty) => Ok(Value::Number(store(location, ty, value))),
-                _ => self.fail_kinds(left, right, &location.ty.to_string(), "a number"),
+                _ => self.findings.fail_kinds(left, right, &location.ty.to_string(), "a number"),
             },
             (Target::Attribute(number), Value::Number(value)) => {
                 let value = Box::new(cast(value, Scalar::I64));
                 Ok(Value::Number(hir::Expr { kind: hir::ExprKind::SetAttr(number, value), ty: Scalar::I64 }))
             }
             (Target::Memory(location), Value::Whole(whole)) => match location.ty {
-                Type::Scalar(ty) => self.fail_kinds(left, right, ty.c_name(), &article(&whole.ty)),
+                Type::Scalar(ty) => self.findings.fail_kinds(left, right, ty.c_name(), &article(&whole.ty)),
                 _ => self.assign_record(location, whole, (left.span, right.span), used).map(Value::Whole),
             },
             (Target::Attribute(_), Value::Whole(whole)) => {
-                self.fail_kinds(left, right, "attribute (a `long`)", &article(&whole.ty))
+                self.findings.fail_kinds(left, right, "attribute (a `long`)", &article(&whole.ty))
             }
             (_, Value::Nothing(_)) => self.number(right).map(Value::Number),
         }
-    }
-
-    fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
-        let message = format!("{from} cannot be assigned to the {to} `{}`", self.quote(left.span));
-        let error = Diagnostic::new(right.span, message, "a value of another type");
-        self.fail(error.related(left.span, "the target of the assignment"))
     }
 
     /// `a op= b`.
@@ -201,12 +182,12 @@ impl Checker<'_> {
         if let NumberTarget::Memory(place, ty) = &target
             && (ty.float || value.ty.float)
         {
-            self.refuse_float(op, &[&value, &fold::constant(0, *ty)], sign)?;
+            self.findings.refuse_float(op, &[&value, &fold::constant(0, *ty)], sign)?;
             return self.update_float(place.clone(), op, value, false, left.span);
         }
-        self.refuse_float(op, &[&value], sign)?;
-        self.refuse_zero(op, &value, right.span)?;
-        Ok(combine(target, op, value, false, self.line(sign)))
+        self.findings.refuse_float(op, &[&value], sign)?;
+        self.findings.refuse_zero(op, &value, right.span)?;
+        Ok(combine(target, op, value, false, self.findings.line(sign)))
     }
 
     /// `++a`, `a--` and the like.
@@ -218,7 +199,7 @@ impl Checker<'_> {
         {
             return self.update_float(place.clone(), op, constant(1, Scalar::I32), post, span);
         }
-        Ok(combine(target, op, constant(1, Scalar::I32), post, self.line(span)))
+        Ok(combine(target, op, constant(1, Scalar::I32), post, self.findings.line(span)))
     }
 
     /// `a op= b`, `a++` with a floating-point number: a load, the operation, and a store.
@@ -242,7 +223,7 @@ impl Checker<'_> {
         let load = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty };
         let (kept, former) = self.kept(load, span)?;
         first = kept.into_iter().fold(first, fold::comma);
-        let new = cast(fold::binary(op, former.clone(), value, self.line(span)), ty);
+        let new = cast(fold::binary(op, former.clone(), value, self.findings.line(span)), ty);
         let store = hir::Expr { kind: hir::ExprKind::Store(place, Box::new(new)), ty };
         Ok(fold::comma(first, if post { fold::comma(store, former) } else { store }))
     }
@@ -254,9 +235,12 @@ impl Checker<'_> {
             Target::Memory(location) => match location.ty {
                 Type::Scalar(ty) => Ok(NumberTarget::Memory(location.place(), ty)),
                 _ => {
-                    let message =
-                        format!("`{}` is {}, but a number is needed", self.quote(expr.span), article(&location.ty));
-                    self.fail(Diagnostic::new(expr.span, message, "not a number"))
+                    let message = format!(
+                        "`{}` is {}, but a number is needed",
+                        self.findings.quote(expr.span),
+                        article(&location.ty)
+                    );
+                    self.findings.fail(Diagnostic::new(expr.span, message, "not a number"))
                 }
             },
         }
@@ -268,9 +252,36 @@ impl Checker<'_> {
             Some(Type::Scalar(ty)) => Ok(Value::Number(cast(self.number(operand)?, ty))),
             Some(other) => {
                 let message = format!("a value cannot be converted to {}", article(&other));
-                self.fail(Diagnostic::new(ty.span, message, "not a number type"))
+                self.findings.fail(Diagnostic::new(ty.span, message, "not a number type"))
             }
         }
+    }
+}
+
+impl Findings<'_> {
+    /// Refuses an operator on bits, or a remainder, with a floating-point number.
+    fn refuse_float(&mut self, op: BinaryOp, operands: &[&hir::Expr], span: Span) -> Checked<()> {
+        let is_arithmetic = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div);
+        if is_arithmetic || operands.iter().all(|operand| !operand.ty.float) {
+            return Ok(());
+        }
+        let error = Diagnostic::new(span, "this operator needs integers", "an operand is a floating-point number");
+        self.fail(error.help("convert the operand: `(long)x`"))
+    }
+
+    /// Refuses a division whose divisor is the constant 0.
+    pub(super) fn refuse_zero(&mut self, op: BinaryOp, divisor: &hir::Expr, span: Span) -> Checked<()> {
+        if matches!(op, BinaryOp::Div | BinaryOp::Rem) && known(divisor) == Some(0) && !divisor.ty.float {
+            let error = Diagnostic::new(span, "this is a division by zero", "always 0");
+            return self.fail(error.help("a division by zero ends the call with a fault: test the divisor first"));
+        }
+        Ok(())
+    }
+
+    fn fail_kinds<T>(&mut self, left: &Expr, right: &Expr, to: &str, from: &str) -> Checked<T> {
+        let message = format!("{from} cannot be assigned to the {to} `{}`", self.quote(left.span));
+        let error = Diagnostic::new(right.span, message, "a value of another type");
+        self.fail(error.related(left.span, "the target of the assignment"))
     }
 }
 

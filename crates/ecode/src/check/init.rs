@@ -7,7 +7,7 @@ use super::expr::Value;
 use super::fold::{cast, constant};
 use super::place::{Location, article};
 use super::types::Type;
-use super::{Checked, Checker};
+use super::{Checked, Checker, Findings};
 use crate::ast::{Expr, ExprKind, Init};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, Stmt};
@@ -31,7 +31,9 @@ impl Checker<'_> {
         self.fill(to, &mut values, body)?;
         if values.taken < list.len() {
             let message = format!("{} values for {}, which has room for {}", list.len(), article(&to.ty), values.taken);
-            return self.fail(Diagnostic::new(span, message, "too many values").help("remove the values at the end"));
+            return self
+                .findings
+                .fail(Diagnostic::new(span, message, "too many values").help("remove the values at the end"));
         }
         Ok(())
     }
@@ -150,13 +152,13 @@ impl Checker<'_> {
         if text.len() as u32 > room {
             let message =
                 format!("a string of {} bytes for {}, which has room for {room}", text.len(), article(&to.ty));
-            return self.fail(Diagnostic::new(span, message, "too long").help("make the array longer"));
+            return self.findings.fail(Diagnostic::new(span, message, "too long").help("make the array longer"));
         }
         if to.base == Base::Static {
-            self.statics[to.offset as usize..][..text.len()].copy_from_slice(text);
+            self.statics.write(to.offset, text);
             return Ok(());
         }
-        let from = self.text_constant(text, span)?;
+        let from = self.statics.text_constant(text, span, &mut self.findings)?;
         let bytes = room.min(text.len() as u32 + 1);
         let kind = hir::ExprKind::Copy { to: Box::new(to.clone().place()), from: Box::new(from.place()), bytes };
         body.push(Stmt::Expr(hir::Expr { kind, ty: Scalar::I32 }));
@@ -176,7 +178,7 @@ impl Checker<'_> {
             (Type::Scalar(ty), Value::Number(value)) if part.base == Base::Static => {
                 let value = super::fold::known(&cast(value, *ty)).unwrap_or_default();
                 let bytes = ty.bytes() as usize;
-                self.statics[part.offset as usize..][..bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+                self.statics.write(part.offset, &value.to_le_bytes()[..bytes]);
                 Ok(())
             }
             (Type::Scalar(ty), Value::Number(value)) => {
@@ -187,10 +189,12 @@ impl Checker<'_> {
                 Ok(())
             }
             (_, Value::Whole(from)) => self.copy(part.clone(), from, span, span, body),
-            (ty, _) => self.fail_no_list(&ty.clone(), span),
+            (ty, _) => self.findings.fail_no_list(&ty.clone(), span),
         }
     }
+}
 
+impl Findings<'_> {
     fn fail_no_list<T>(&mut self, ty: &Type, span: Span) -> Checked<T> {
         let error = Diagnostic::new(span, format!("{} needs a list of values", article(ty)), "a single value");
         self.fail(error.help("write the values in braces: `{1, 2, 3}`"))

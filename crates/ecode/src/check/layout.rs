@@ -7,7 +7,7 @@ use qfabric_types::format::{Format, Scalar};
 use super::fold::known;
 use super::scope::Symbol;
 use super::types::{Struct, Type, UNNAMED};
-use super::{Checked, Checker, suggestion};
+use super::{Checked, Checker, Findings, suggestion};
 use crate::ast::{
     Declaration, Declarator, Expr, ExprKind, Ident, Member, Operator, StmtKind, Text, TypeKind, TypeName,
 };
@@ -42,7 +42,7 @@ pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostic
     let mut formats = Vec::new();
     let mut members = 0;
     for function in &tree.functions {
-        checker.refuse_beside_formats(function.head);
+        checker.findings.refuse_beside_formats(function.head);
     }
     for statement in &tree.statements {
         match &statement.kind {
@@ -51,35 +51,22 @@ pub(crate) fn formats(text: &str, tree: &Text) -> Result<Vec<Format>, Diagnostic
             StmtKind::Declare(declaration) if declaration.declarators.is_empty() => {
                 if let Ok(Some(Type::Struct(structure))) = checker.any_type(&declaration.ty) {
                     members += structure.total_members;
-                    checker.refuse_many_members(members, statement.span);
+                    checker.findings.refuse_many_members(members, statement.span);
                     formats.push(structure);
                 }
             }
             StmtKind::Define(name, value) => checker.define(name, value),
             StmtKind::Declare(declaration) if declaration.is_const => checker.declaration(declaration, &mut Vec::new()),
-            _ => checker.refuse_beside_formats(statement.span),
+            _ => checker.findings.refuse_beside_formats(statement.span),
         }
     }
-    match checker.sink.is_empty() {
+    match checker.findings.errors.is_empty() {
         true => Ok(formats.iter().map(|structure| structure.format()).collect()),
-        false => Err(checker.sink.finish(text)),
+        false => Err(checker.findings.errors.finish(text)),
     }
 }
 
 impl Checker<'_> {
-    fn refuse_beside_formats(&mut self, span: Span) {
-        let error = Diagnostic::new(span, "only structures and constants are allowed here", "not a structure");
-        self.report(error.help("declare a format as `struct NAME { … };`"));
-    }
-
-    fn refuse_many_members(&mut self, members: u32, span: Span) {
-        if members > MAX_ALL_MEMBERS {
-            let message = format!("{members} members in all formats together, the limit is {MAX_ALL_MEMBERS}");
-            let error = Diagnostic::new(span, message, "this structure exceeds the limit");
-            self.report(error.help("register the formats in several texts"));
-        }
-    }
-
     /// Checks a type; `None` stands for `void`.
     pub(super) fn any_type(&mut self, ty: &TypeName) -> Checked<Option<Type>> {
         match &ty.kind {
@@ -91,7 +78,7 @@ impl Checker<'_> {
                 _ => {
                     let message = format!("there is no type `{}`", name.name);
                     let error = Diagnostic::new(name.span, message, "not declared before");
-                    self.fail(error.help(format!("declare it first: `typedef … {};`", name.name)))
+                    self.findings.fail(error.help(format!("declare it first: `typedef … {};`", name.name)))
                 }
             },
             TypeKind::Enum { constants } => {
@@ -133,7 +120,7 @@ impl Checker<'_> {
                     "only the result of a function can be `void`",
                     "not the type of a variable",
                 );
-                self.fail(error.help("choose a number type, such as `int` or `long`"))
+                self.findings.fail(error.help("choose a number type, such as `int` or `long`"))
             }
         }
     }
@@ -147,12 +134,12 @@ impl Checker<'_> {
             ("output", _, Some(output)) => return Ok(output.clone()),
             _ => {}
         }
-        if self.broken.contains(&tag.name) || self.sink.is_full() {
+        if self.broken.contains(&tag.name) || self.findings.errors.is_full() {
             return Err(Failed);
         }
         let help = suggestion(&tag.name, self.scopes.tags(), "declare it first: `struct NAME { … };`");
         let message = format!("there is no structure `{}`", tag.name);
-        self.fail(Diagnostic::new(tag.span, message, "not declared before").help(help))
+        self.findings.fail(Diagnostic::new(tag.span, message, "not declared before").help(help))
     }
 
     /// Messages use `name` if the structure has no tag.
@@ -166,7 +153,7 @@ impl Checker<'_> {
         let name = tag.map_or(name, |tag| &tag.name).to_owned();
         let members = self.member_list(&name, members, span)?;
         let structure = Struct::new(name, members);
-        self.check_limits(&structure, tag.map_or(span, |tag| tag.span))?;
+        self.findings.check_limits(&structure, tag.map_or(span, |tag| tag.span))?;
         let structure = Rc::new(structure);
         if let Some(tag) = tag {
             self.declare_structure(tag, structure.clone())?;
@@ -183,7 +170,7 @@ impl Checker<'_> {
                 if let Some(before) = seen.insert(&declarator.name.name, declarator.name.span) {
                     let message = format!("`{}` is already a member of `struct {name}`", declarator.name.name);
                     let error = Diagnostic::new(declarator.name.span, message, "second declaration");
-                    return self.fail(error.related(before, "first declaration"));
+                    return self.findings.fail(error.related(before, "first declaration"));
                 }
                 let (ty, length) = match length_of(declarator) {
                     Some((length, most)) => {
@@ -199,7 +186,7 @@ impl Checker<'_> {
         }
         if list.is_empty() {
             let error = Diagnostic::new(span, format!("`struct {name}` has no members"), "this structure is empty");
-            return self.fail(error.help("declare at least one member"));
+            return self.findings.fail(error.help("declare at least one member"));
         }
         Ok(list)
     }
@@ -214,7 +201,7 @@ impl Checker<'_> {
                 let message = format!("the length `{name}` of this array {what}");
                 let error = Diagnostic::new(length.span, message, "not a length");
                 let help = "declare the length before the array, in the same structure: `int n; int value[n <= 16];`";
-                self.fail(error.help(help))
+                self.findings.fail(error.help(help))
             }
         }
     }
@@ -226,6 +213,127 @@ impl Checker<'_> {
                 self.new_structure(None, &first.name.name, members, member.ty.span).map(Type::Struct)
             }
             _ => self.variable_type(&member.ty),
+        }
+    }
+
+    fn declare_structure(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
+        let global = self.at_top();
+        if let Some(before) = self.scopes.declare_tag(global, structure.clone(), tag.span) {
+            let error =
+                Diagnostic::new(tag.span, format!("`struct {}` is declared twice", tag.name), "second declaration");
+            return self.findings.fail(error.related(before, "first declaration"));
+        }
+        match tag.name.as_str() {
+            "input" if global => self.declare_input(tag, structure),
+            "output" if global => self.declare_output(tag, structure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Wraps the type in one array for each `[…]` after the name.
+    pub(super) fn with_dims(&mut self, ty: Type, declarator: &Declarator) -> Checked<Type> {
+        let dims = declarator
+            .dims
+            .iter()
+            .map(|count| match count {
+                Some(count) => self.array_length(count),
+                None => self.findings.fail_no_length(declarator),
+            })
+            .collect::<Checked<Vec<u32>>>()?;
+        let dimensions = ty.dimensions() + dims.len();
+        if dimensions > Format::MAX_DIMENSIONS {
+            let name = &declarator.name;
+            let message =
+                format!("`{}` has {dimensions} dimensions, the limit is {}", name.name, Format::MAX_DIMENSIONS);
+            let error = Diagnostic::new(name.span, message, "too many dimensions, with those of its type");
+            return self
+                .findings
+                .fail(error.help("use fewer dimensions and compute the index: `table[row * WIDTH + column]`"));
+        }
+        Ok(ty.array(dims.into_iter()))
+    }
+
+    fn array_length(&mut self, count: &Expr) -> Checked<u32> {
+        if matches!(&count.kind, ExprKind::Binary(Operator::Compare(CompareOp::Le), ..)) {
+            let message = "only the first dimension of a member can have a length that changes";
+            let error = Diagnostic::new(count.span, message, "not a constant length");
+            return self
+                .findings
+                .fail(error.help("write the largest length, and keep the number of elements in a variable"));
+        }
+        let value = self.constant(count)?;
+        if (1..=i64::from(Format::MAX_SIZE) * 2).contains(&value) {
+            return Ok(value as u32);
+        }
+        let message = format!("an array of {value} elements");
+        let error = Diagnostic::new(count.span, message, format!("must be 1 to {}", Format::MAX_SIZE * 2));
+        self.findings.fail(error.help("choose a length in this range"))
+    }
+
+    pub(super) fn constant(&mut self, expr: &Expr) -> Checked<i64> {
+        match self.typed_constant(expr)? {
+            (_, ty) if ty.float => self.integer(expr).map(|_| 0),
+            (value, _) => Ok(value),
+        }
+    }
+
+    pub(super) fn typed_constant(&mut self, expr: &Expr) -> Checked<(i64, Scalar)> {
+        let number = self.number(expr)?;
+        match known(&number) {
+            Some(value) => Ok((value, number.ty)),
+            None => {
+                let message = format!("`{}` is not a constant", self.findings.quote(expr.span));
+                let error = Diagnostic::new(expr.span, message, "expected a constant");
+                self.findings.fail(
+                    error.help("constants are numbers, `sizeof`, and names of `#define`, `enum` and constant `const`"),
+                )
+            }
+        }
+    }
+
+    /// `enum { A, B = 5 }`: constants of type `int`.
+    fn enumeration(&mut self, constants: &[(Ident, Option<Expr>)]) {
+        let mut next = 0i64;
+        for (name, value) in constants {
+            let value = match value {
+                Some(value) => self.constant(value).unwrap_or(next),
+                None => next,
+            };
+            if i32::try_from(value).is_err() {
+                let message = format!("`{}` would be {value}, which does not fit an `int`", name.name);
+                self.findings
+                    .report(Diagnostic::new(name.span, message, "too large").help("use `#define` or `const long`"));
+            }
+            self.declare_here(name, Symbol::Constant(value, Scalar::I32));
+            next = value.wrapping_add(1);
+        }
+    }
+
+    /// `#define NAME value`.
+    pub(super) fn define(&mut self, name: &Ident, value: &Expr) {
+        // After an error the constant gets an arbitrary value, so that its uses cause no further errors.
+        let (value, ty) = self.typed_constant(value).unwrap_or((1, Scalar::I32));
+        self.declare_here(name, Symbol::Constant(value, ty));
+    }
+
+    /// Constants and types declared outside functions are visible in all functions.
+    pub(super) fn declare_here(&mut self, name: &Ident, symbol: Symbol) {
+        let global = self.at_top();
+        self.declare(global, name, symbol);
+    }
+}
+
+impl Findings<'_> {
+    fn refuse_beside_formats(&mut self, span: Span) {
+        let error = Diagnostic::new(span, "only structures and constants are allowed here", "not a structure");
+        self.report(error.help("declare a format as `struct NAME { … };`"));
+    }
+
+    fn refuse_many_members(&mut self, members: u32, span: Span) {
+        if members > MAX_ALL_MEMBERS {
+            let message = format!("{members} members in all formats together, the limit is {MAX_ALL_MEMBERS}");
+            let error = Diagnostic::new(span, message, "this structure exceeds the limit");
+            self.report(error.help("register the formats in several texts"));
         }
     }
 
@@ -244,110 +352,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn declare_structure(&mut self, tag: &Ident, structure: Rc<Struct>) -> Checked<()> {
-        let global = self.at_top();
-        if let Some(before) = self.scopes.declare_tag(global, structure.clone(), tag.span) {
-            let error =
-                Diagnostic::new(tag.span, format!("`struct {}` is declared twice", tag.name), "second declaration");
-            return self.fail(error.related(before, "first declaration"));
-        }
-        match tag.name.as_str() {
-            "input" if global => self.declare_input(tag, structure),
-            "output" if global => self.declare_output(tag, structure),
-            _ => Ok(()),
-        }
-    }
-
-    /// Wraps the type in one array for each `[…]` after the name.
-    pub(super) fn with_dims(&mut self, ty: Type, declarator: &Declarator) -> Checked<Type> {
-        let dims = declarator
-            .dims
-            .iter()
-            .map(|count| match count {
-                Some(count) => self.array_length(count),
-                None => self.fail_no_length(declarator),
-            })
-            .collect::<Checked<Vec<u32>>>()?;
-        let dimensions = ty.dimensions() + dims.len();
-        if dimensions > Format::MAX_DIMENSIONS {
-            let name = &declarator.name;
-            let message =
-                format!("`{}` has {dimensions} dimensions, the limit is {}", name.name, Format::MAX_DIMENSIONS);
-            let error = Diagnostic::new(name.span, message, "too many dimensions, with those of its type");
-            return self.fail(error.help("use fewer dimensions and compute the index: `table[row * WIDTH + column]`"));
-        }
-        Ok(ty.array(dims.into_iter()))
-    }
-
     fn fail_no_length<T>(&mut self, declarator: &Declarator) -> Checked<T> {
         let message = format!("the array `{}` has no length", declarator.name.name);
         let error = Diagnostic::new(declarator.span, message, "`[]` contains no number");
         self.fail(error.help("write the length, or a list of values that determines it: `int table[] = {1, 2, 3};`"))
-    }
-
-    fn array_length(&mut self, count: &Expr) -> Checked<u32> {
-        if matches!(&count.kind, ExprKind::Binary(Operator::Compare(CompareOp::Le), ..)) {
-            let message = "only the first dimension of a member can have a length that changes";
-            let error = Diagnostic::new(count.span, message, "not a constant length");
-            return self.fail(error.help("write the largest length, and keep the number of elements in a variable"));
-        }
-        let value = self.constant(count)?;
-        if (1..=i64::from(Format::MAX_SIZE) * 2).contains(&value) {
-            return Ok(value as u32);
-        }
-        let message = format!("an array of {value} elements");
-        let error = Diagnostic::new(count.span, message, format!("must be 1 to {}", Format::MAX_SIZE * 2));
-        self.fail(error.help("choose a length in this range"))
-    }
-
-    pub(super) fn constant(&mut self, expr: &Expr) -> Checked<i64> {
-        match self.typed_constant(expr)? {
-            (_, ty) if ty.float => self.integer(expr).map(|_| 0),
-            (value, _) => Ok(value),
-        }
-    }
-
-    pub(super) fn typed_constant(&mut self, expr: &Expr) -> Checked<(i64, Scalar)> {
-        let number = self.number(expr)?;
-        match known(&number) {
-            Some(value) => Ok((value, number.ty)),
-            None => {
-                let message = format!("`{}` is not a constant", self.quote(expr.span));
-                let error = Diagnostic::new(expr.span, message, "expected a constant");
-                self.fail(
-                    error.help("constants are numbers, `sizeof`, and names of `#define`, `enum` and constant `const`"),
-                )
-            }
-        }
-    }
-
-    /// `enum { A, B = 5 }`: constants of type `int`.
-    fn enumeration(&mut self, constants: &[(Ident, Option<Expr>)]) {
-        let mut next = 0i64;
-        for (name, value) in constants {
-            let value = match value {
-                Some(value) => self.constant(value).unwrap_or(next),
-                None => next,
-            };
-            if i32::try_from(value).is_err() {
-                let message = format!("`{}` would be {value}, which does not fit an `int`", name.name);
-                self.report(Diagnostic::new(name.span, message, "too large").help("use `#define` or `const long`"));
-            }
-            self.declare_here(name, Symbol::Constant(value, Scalar::I32));
-            next = value.wrapping_add(1);
-        }
-    }
-
-    /// `#define NAME value`.
-    pub(super) fn define(&mut self, name: &Ident, value: &Expr) {
-        // After an error the constant gets an arbitrary value, so that its uses cause no further errors.
-        let (value, ty) = self.typed_constant(value).unwrap_or((1, Scalar::I32));
-        self.declare_here(name, Symbol::Constant(value, ty));
-    }
-
-    /// Constants and types declared outside functions are visible in all functions.
-    pub(super) fn declare_here(&mut self, name: &Ident, symbol: Symbol) {
-        let global = self.at_top();
-        self.declare(global, name, symbol);
     }
 }

@@ -1,6 +1,6 @@
 //! Checks the limits of the whole program before any code is generated, so that every engine can run the program.
 
-use super::{Checked, Checker, MAX_FRAME};
+use super::{Checked, Findings, MAX_FRAME};
 use crate::ast::{Stmt, Text};
 use crate::bpf::measure;
 use crate::diagnostics::{Diagnostic, Span};
@@ -14,7 +14,7 @@ const MAX_DEPTH: u64 = 512;
 /// If a program has more functions, the check does not search for the function that is too large.
 const MAX_SEARCHED: usize = 64;
 
-impl Checker<'_> {
+impl Findings<'_> {
     /// `heads` are the source ranges of the program's functions.
     pub(super) fn check_program(&mut self, program: &Program, heads: &[Span]) -> Checked<()> {
         let size = measure(program);

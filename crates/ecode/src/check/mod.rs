@@ -9,6 +9,7 @@ mod declare;
 mod entry;
 mod environment;
 mod expr;
+mod findings;
 mod float;
 mod fold;
 mod init;
@@ -21,6 +22,7 @@ mod random;
 mod record;
 mod renumber;
 mod scope;
+mod statics;
 mod stmt;
 mod strings;
 mod switch;
@@ -34,11 +36,13 @@ use std::rc::Rc;
 use qfabric_types::format::Scalar;
 
 use crate::ast::Ident;
-use crate::diagnostics::{Diagnostic, Sink, Span};
+use crate::diagnostics::{Diagnostic, Span};
 use crate::environment::Environment;
 use crate::hir::{Base, FunctionId, Place, Repetition, Uses};
 use crate::parser::Failed;
+use findings::Findings;
 use scope::{Scopes, Symbol};
+use statics::Statics;
 use types::{Struct, Type};
 
 pub(crate) use entry::program;
@@ -103,25 +107,41 @@ struct Frame {
     ending_breaks: HashSet<Span>,
 }
 
+impl Frame {
+    /// Allocates space for a variable.
+    fn allocate(&mut self, size: u32, align: u32, what: &str, span: Span, findings: &mut Findings<'_>) -> Checked<u32> {
+        let offset = types::round_up(self.used, align);
+        let end = offset.saturating_add(size);
+        if end > MAX_FRAME {
+            let message = format!("{what} needs {size} bytes, but {} of {MAX_FRAME} are already in use", self.used);
+            let error = Diagnostic::new(span, message, "too large for the local variables of one call");
+            return findings.fail(
+                error.help("make arrays smaller or `static`: static variables persist and have another 32768 bytes"),
+            );
+        }
+        self.used = end;
+        self.most = self.most.max(end);
+        Ok(offset)
+    }
+
+    /// Allocates an unnamed local.
+    fn temporary(&mut self, ty: Scalar, span: Span, findings: &mut Findings<'_>) -> Checked<Place> {
+        let offset = self.allocate(ty.bytes(), ty.bytes(), "an intermediate value", span, findings)?;
+        Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
+    }
+}
+
 struct Checker<'a> {
-    text: &'a str,
     env: &'a Environment,
-    sink: Sink,
-    warnings: Sink,
-    /// Byte offset at which each line starts.
-    lines: Vec<u32>,
+    findings: Findings<'a>,
     scopes: Scopes,
     input: Option<Rc<Struct>>,
     /// `None`: the output has the input's layout.
     output: Option<Rc<Struct>>,
     output_is_used: bool,
-    statics: Vec<u8>,
-    /// Places of the strings of the text in the statics.
-    strings: HashMap<Vec<u8>, u32>,
+    statics: Statics,
     /// Characters that the calls of the functions of strings look at.
     characters: u32,
-    /// Place of the state of `lrand48` in the statics, if the text uses it.
-    random_state: Option<u32>,
     attributes: Vec<String>,
     functions: HashMap<String, Known>,
     /// Structures and functions whose declarations have an error. Their uses are not reported.
@@ -136,22 +156,15 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn new(text: &'a str, env: &'a Environment) -> Checker<'a> {
-        let newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
-        let lines = std::iter::once(0).chain(newlines.map(|(at, _)| at as u32 + 1)).collect();
         let mut checker = Checker {
-            text,
             env,
-            sink: Sink::default(),
-            warnings: Sink::default(),
-            lines,
+            findings: Findings::new(text),
             scopes: Scopes::new(),
             input: None,
             output: None,
             output_is_used: false,
-            statics: Vec::new(),
-            strings: HashMap::new(),
+            statics: Statics::default(),
             characters: 0,
-            random_state: None,
             attributes: env.attributes.clone(),
             functions: HashMap::new(),
             broken: HashSet::new(),
@@ -173,66 +186,6 @@ impl<'a> Checker<'a> {
         self.output = self.env_format("output", self.env.output.as_ref());
     }
 
-    fn report(&mut self, error: Diagnostic) -> Failed {
-        self.sink.push(error);
-        Failed
-    }
-
-    fn fail<T>(&mut self, error: Diagnostic) -> Checked<T> {
-        Err(self.report(error))
-    }
-
-    fn line(&self, span: Span) -> u32 {
-        self.lines.partition_point(|start| *start <= span.start) as u32
-    }
-
-    /// The source text of `span` on one line, cut after 40 characters, for a message.
-    fn quote(&self, span: Span) -> String {
-        let written: Vec<&str> = span.of(self.text).split_whitespace().collect();
-        let written = written.join(" ");
-        match written.char_indices().nth(40) {
-            Some((cut, _)) => format!("{}…", &written[..cut]),
-            None => written,
-        }
-    }
-
-    /// Allocates space for a variable in the frame of the current function.
-    fn allocate(&mut self, size: u32, align: u32, what: &str, span: Span) -> Checked<u32> {
-        let offset = types::round_up(self.frame.used, align);
-        let end = offset.saturating_add(size);
-        if end > MAX_FRAME {
-            let message =
-                format!("{what} needs {size} bytes, but {} of {MAX_FRAME} are already in use", self.frame.used);
-            let error = Diagnostic::new(span, message, "too large for the local variables of one call");
-            return self.fail(
-                error.help("make arrays smaller or `static`: static variables persist and have another 32768 bytes"),
-            );
-        }
-        self.frame.used = end;
-        self.frame.most = self.frame.most.max(end);
-        Ok(offset)
-    }
-
-    /// Allocates space for a persistent variable. All its bytes are zero.
-    fn allocate_static(&mut self, size: u32, align: u32, what: &str, span: Span) -> Checked<u32> {
-        let offset = types::round_up(self.statics.len() as u32, align);
-        let end = offset.saturating_add(size);
-        if end > MAX_STATICS {
-            let used = self.statics.len();
-            let message = format!("{what} needs {size} bytes, but {used} of {MAX_STATICS} are already in use");
-            let error = Diagnostic::new(span, message, "too large for the persistent variables");
-            return self.fail(error.help("make arrays smaller"));
-        }
-        self.statics.resize(end as usize, 0);
-        Ok(offset)
-    }
-
-    /// Allocates an unnamed local.
-    fn temporary(&mut self, ty: Scalar, span: Span) -> Checked<Place> {
-        let offset = self.allocate(ty.bytes(), ty.bytes(), "an intermediate value", span)?;
-        Ok(Place { base: Base::Local, offset, indices: Vec::new(), ty })
-    }
-
     /// Whether a declaration at this point is visible in the whole text.
     fn at_top(&self) -> bool {
         self.frame.name.is_empty() && self.scopes.depth() <= 2
@@ -245,7 +198,7 @@ impl<'a> Checker<'a> {
         let before = self.scopes.declare(global, &name.name, symbol, name.span);
         let Some(before) = before.filter(|before| !(again && before.end == 0)) else { return };
         let message = format!("`{}` is declared twice", name.name);
-        self.report(match before {
+        self.findings.report(match before {
             Span { end: 0, .. } => {
                 Diagnostic::new(name.span, message, "the service or channel defines a constant with this name")
                     .help("use that constant, or choose another name")

@@ -6,7 +6,7 @@ use super::expr::Value;
 use super::fold::{constant, known};
 use super::scope::{Symbol, Variable};
 use super::types::Type;
-use super::{Checked, Checker, MAX_ATTRIBUTES, suggestion};
+use super::{Checked, Checker, Findings, MAX_ATTRIBUTES, suggestion};
 use crate::ast::{Expr, ExprKind, Ident};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, CompareOp, Index, Place};
@@ -87,7 +87,7 @@ impl Checker<'_> {
 
     fn load(&self, mut location: Location) -> Value {
         let Type::Scalar(ty) = location.ty else { return Value::Whole(location) };
-        if let Some(value) = self.known_static(&location, ty) {
+        if let Some(value) = self.statics.known(&location, ty) {
             return Value::Number(constant(value, ty));
         }
         let before = location.before.take();
@@ -98,33 +98,21 @@ impl Checker<'_> {
         })
     }
 
-    /// The value of an element of a constant table if the index is constant.
-    pub(super) fn known_static(&self, location: &Location, ty: Scalar) -> Option<i64> {
-        if !(location.is_const && location.base == Base::Static && location.indices.is_empty()) {
-            return None;
-        }
-        let start = location.offset as usize;
-        let bytes = self.statics.get(start..start + ty.bytes() as usize)?;
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        Some(ty.wrap(i64::from_le_bytes(word)))
-    }
-
     /// Checks the left side of an assignment.
     pub(super) fn target(&mut self, expr: &Expr) -> Checked<Target> {
         let named = match &expr.kind {
             ExprKind::Name(_) | ExprKind::Member(..) | ExprKind::Index(..) => self.named(expr)?,
             _ => {
                 let error = Diagnostic::new(expr.span, "only a variable can be assigned to", "a value, not a variable");
-                return self.fail(error.help("did you mean the comparison `==`?"));
+                return self.findings.fail(error.help("did you mean the comparison `==`?"));
             }
         };
         match named {
             Named::Target(Target::Memory(location)) if location.before.is_some() => {
                 let error = Diagnostic::new(expr.span, "a value is assigned to a part of a result", "not a variable");
-                self.fail(error.help("store the result in a variable first, and assign to its part"))
+                self.findings.fail(error.help("store the result in a variable first, and assign to its part"))
             }
-            Named::Target(Target::Memory(location)) if location.is_const => self.fail_const(expr, &location),
+            Named::Target(Target::Memory(location)) if location.is_const => self.findings.fail_const(expr, &location),
             Named::Target(target) => {
                 if let Target::Memory(location) = &target {
                     self.use_whole(expr, location);
@@ -132,23 +120,11 @@ impl Checker<'_> {
                 Ok(target)
             }
             Named::Constant(..) => {
-                let message = format!("`{}` is a constant", self.quote(expr.span));
+                let message = format!("`{}` is a constant", self.findings.quote(expr.span));
                 let error = Diagnostic::new(expr.span, message, "cannot be assigned to");
-                self.fail(error.help("declare it as a variable, without `const`, `enum` or `#define`"))
+                self.findings.fail(error.help("declare it as a variable, without `const`, `enum` or `#define`"))
             }
         }
-    }
-
-    fn fail_const<T>(&mut self, expr: &Expr, location: &Location) -> Checked<T> {
-        let written = self.quote(expr.span);
-        let (message, help) = match location.base {
-            Base::Input => {
-                let help = "copy it with `output = input;` and change the output, or use a local variable";
-                (format!("`{written}` is part of the input, which is read-only"), help)
-            }
-            _ => (format!("`{written}` is `const`"), "declare it without `const`"),
-        };
-        self.fail(Diagnostic::new(expr.span, message, "cannot be assigned to").help(help))
     }
 
     fn named(&mut self, expr: &Expr) -> Checked<Named> {
@@ -172,7 +148,7 @@ impl Checker<'_> {
                 Value::Whole(location) => Ok(Named::memory(location)),
                 _ => {
                     let message = "this is a number and has no members or elements";
-                    self.fail(Diagnostic::new(expr.span, message, "not a variable"))
+                    self.findings.fail(Diagnostic::new(expr.span, message, "not a variable"))
                 }
             },
         }
@@ -198,8 +174,9 @@ impl Checker<'_> {
         match self.named(expr)? {
             Named::Target(Target::Memory(location)) => Ok(location),
             _ => {
-                let message = format!("`{}` is a number and has no members or elements", self.quote(expr.span));
-                self.fail(Diagnostic::new(expr.span, message, "neither a structure nor an array"))
+                let message =
+                    format!("`{}` is a number and has no members or elements", self.findings.quote(expr.span));
+                self.findings.fail(Diagnostic::new(expr.span, message, "neither a structure nor an array"))
             }
         }
     }
@@ -215,7 +192,7 @@ impl Checker<'_> {
             }
             Some(Symbol::Type(_)) => {
                 let error = Diagnostic::new(span, format!("`{name}` is a type and has no value"), "a type");
-                return self.fail(error.help(format!("declare a variable of this type: `{name} value;`")));
+                return self.findings.fail(error.help(format!("declare a variable of this type: `{name} value;`")));
             }
             Some(Symbol::Variable(variable)) => return Ok(Named::memory(Location::of(variable.clone()))),
             None => {}
@@ -226,14 +203,14 @@ impl Checker<'_> {
             "attr" => {
                 let error =
                     Diagnostic::new(span, "`attr` has no value without a name", "the name of an attribute is missing");
-                self.fail(error.help("write `attr.NAME`"))
+                self.findings.fail(error.help("write `attr.NAME`"))
             }
             _ => self.fail_unknown(name, span),
         }
     }
 
     fn fail_unknown<T>(&mut self, name: &str, span: Span) -> Checked<T> {
-        if self.sink.is_full() {
+        if self.findings.errors.is_full() {
             return Err(Failed);
         }
         let known: Vec<&str> = self.scopes.names().chain(["input", "output", "attr"]).collect();
@@ -253,13 +230,14 @@ impl Checker<'_> {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("declare a variable, `int {name};`, or a constant, `#define {name} …`"),
         };
-        self.fail(Diagnostic::new(span, format!("`{name}` is not defined here"), "unknown name").help(help))
+        self.findings.fail(Diagnostic::new(span, format!("`{name}` is not defined here"), "unknown name").help(help))
     }
 
     fn input(&mut self, span: Span) -> Checked<Location> {
         let Some(input) = self.input.clone() else {
             let error = Diagnostic::new(span, "the layout of `input` is unknown", "no format is defined");
             return self
+                .findings
                 .fail(error.help("declare it, as in `struct input { int rate; };`, or name the service or channel"));
         };
         Ok(Location::at(Base::Input, 0, Type::Struct(input), true))
@@ -268,7 +246,9 @@ impl Checker<'_> {
     fn output(&mut self, span: Span) -> Checked<Location> {
         let Some(output) = self.output.clone().or_else(|| self.input.clone()) else {
             let error = Diagnostic::new(span, "the layout of `output` is unknown", "no format is defined");
-            return self.fail(error.help("declare it, as in `struct output { int rate; };`, or name the channel"));
+            return self
+                .findings
+                .fail(error.help("declare it, as in `struct output { int rate; };`, or name the channel"));
         };
         self.output_is_used = true;
         Ok(Location::at(Base::Output, 0, Type::Struct(output), false))
@@ -287,7 +267,7 @@ impl Checker<'_> {
             let message =
                 format!("`{}` would be attribute {}, the limit is {MAX_ATTRIBUTES}", name.name, MAX_ATTRIBUTES + 1);
             let error = Diagnostic::new(name.span, message, "this attribute exceeds the limit");
-            return self.fail(error.help("use `static` variables for values that only this program reads"));
+            return self.findings.fail(error.help("use `static` variables for values that only this program reads"));
         }
         self.attributes.push(name.name.clone());
         Ok(self.attributes.len() as u32 - 1)
@@ -295,7 +275,7 @@ impl Checker<'_> {
 
     fn member(&mut self, base: Location, base_span: Span, name: &Ident) -> Checked<Location> {
         let Type::Struct(structure) = &base.ty else {
-            return self.fail_no_members(&base, base_span, name);
+            return self.findings.fail_no_members(&base, base_span, name);
         };
         if let Some(member) = structure.member(&name.name) {
             let offset = base.offset + member.offset;
@@ -307,33 +287,23 @@ impl Checker<'_> {
             });
             return Ok(Location { offset, ty: member.ty.clone(), length, ..base });
         }
-        if self.sink.is_full() {
+        if self.findings.errors.is_full() {
             return Err(Failed);
         }
         let known = structure.members.iter().map(|member| member.name.as_str());
         let help = suggestion(&name.name, known, "it has no members");
-        let message = format!("`{}` has no member `{}`", self.quote(base_span), name.name);
-        self.fail(Diagnostic::new(name.span, message, "unknown member").help(help))
-    }
-
-    fn fail_no_members<T>(&mut self, base: &Location, span: Span, name: &Ident) -> Checked<T> {
-        let written = self.quote(span);
-        let message = format!("`{written}` is {}, not a structure", article(&base.ty));
-        let error = Diagnostic::new(name.span, message, "has no members");
-        self.fail(match &base.ty {
-            Type::Array(..) => error.help(format!("choose an element: `{written}[i].{}`", name.name)),
-            _ => error,
-        })
+        let message = format!("`{}` has no member `{}`", self.findings.quote(base_span), name.name);
+        self.findings.fail(Diagnostic::new(name.span, message, "unknown member").help(help))
     }
 
     fn element(&mut self, base: Location, base_span: Span, index: &Expr) -> Checked<Location> {
         let value = self.integer(index)?;
         let Type::Array(element, count) = &base.ty else {
-            let message = format!("`{}` is {}, not an array", self.quote(base_span), article(&base.ty));
-            return self.fail(Diagnostic::new(index.span, message, "has no elements"));
+            let message = format!("`{}` is {}, not an array", self.findings.quote(base_span), article(&base.ty));
+            return self.findings.fail(Diagnostic::new(index.span, message, "has no elements"));
         };
         let (count, stride, ty) = (*count, element.size(), Type::clone(element));
-        let line = self.line(index.span);
+        let line = self.findings.line(index.span);
         let length = base.length;
         let mut location = Location { ty, length: None, ..base };
         match known(&value) {
@@ -342,7 +312,7 @@ impl Checker<'_> {
                 location.indices.push(Index { value, count, stride, line });
             }
             Some(place) if (0..i64::from(count)).contains(&place) => location.offset += place as u32 * stride,
-            Some(place) => return self.fail_index(place, value.ty, count, base_span, index.span),
+            Some(place) => return self.findings.fail_index(place, value.ty, count, base_span, index.span),
             None => {
                 let value = self.within(value, length, index.span)?;
                 location.indices.push(Index { value, count, stride, line });
@@ -360,6 +330,30 @@ impl Checker<'_> {
         let below = super::fold::compare(CompareOp::Lt, index.clone(), super::fold::cast(*length, long));
         let valid = super::fold::select(super::fold::and(above, below), index, constant(-1, long));
         Ok(super::builtin::after(kept, valid))
+    }
+}
+
+impl Findings<'_> {
+    fn fail_const<T>(&mut self, expr: &Expr, location: &Location) -> Checked<T> {
+        let written = self.quote(expr.span);
+        let (message, help) = match location.base {
+            Base::Input => {
+                let help = "copy it with `output = input;` and change the output, or use a local variable";
+                (format!("`{written}` is part of the input, which is read-only"), help)
+            }
+            _ => (format!("`{written}` is `const`"), "declare it without `const`"),
+        };
+        self.fail(Diagnostic::new(expr.span, message, "cannot be assigned to").help(help))
+    }
+
+    fn fail_no_members<T>(&mut self, base: &Location, span: Span, name: &Ident) -> Checked<T> {
+        let written = self.quote(span);
+        let message = format!("`{written}` is {}, not a structure", article(&base.ty));
+        let error = Diagnostic::new(name.span, message, "has no members");
+        self.fail(match &base.ty {
+            Type::Array(..) => error.help(format!("choose an element: `{written}[i].{}`", name.name)),
+            _ => error,
+        })
     }
 
     fn fail_index<T>(&mut self, place: i64, ty: Scalar, count: u32, base: Span, index: Span) -> Checked<T> {

@@ -21,10 +21,11 @@ impl Checker<'_> {
         if site >= MOST_SITES {
             let message = format!("this is call {} of `printf`, the limit is {MOST_SITES}", site + 1);
             let error = Diagnostic::new(span, message, "too many calls");
-            return self.fail(error.help("put the call into a function, and call the function"));
+            return self.findings.fail(error.help("put the call into a function, and call the function"));
         }
         if self.uses.prints.is_empty() {
-            self.uses.prints.offset = self.allocate_static(Prints::BYTES, 8, "the ring of `printf`", span)?;
+            self.uses.prints.offset =
+                self.statics.allocate(Prints::BYTES, 8, "the ring of `printf`", span, &mut self.findings)?;
         }
         self.uses.prints.sites.push(pieces);
         self.record(site, values, span)
@@ -34,13 +35,13 @@ impl Checker<'_> {
     fn format_and_values(&mut self, arguments: &[Expr], span: Span) -> Checked<(Vec<Piece>, Vec<hir::Expr>)> {
         let Some((Expr { kind: ExprKind::Text(format), span: place, .. }, written)) = arguments.split_first() else {
             let error = Diagnostic::new(span, "`printf` needs a format in quotes", "no format");
-            return self.fail(error.help("write the format first: `printf(\"%d bytes\", input.len)`"));
+            return self.findings.fail(error.help("write the format first: `printf(\"%d bytes\", input.len)`"));
         };
         let mut pieces = match parse(&String::from_utf8_lossy(format)) {
             Ok(pieces) => pieces,
             Err(why) => {
                 let error = Diagnostic::new(*place, why, "wrong format");
-                return self.fail(error.help("use %d %i %u %x %X %o %c %s %f %e %g and %%, such as `%-8.3f`"));
+                return self.findings.fail(error.help("use %d %i %u %x %X %o %c %s %f %e %g and %%, such as `%-8.3f`"));
             }
         };
         let wants = pieces.iter().filter(|piece| matches!(piece, Piece::Value(_))).count();
@@ -48,7 +49,7 @@ impl Checker<'_> {
         if wants != has || has > most {
             let message = format!("the format shows {wants} values, the call has {has}; the limit is {most}");
             let error = Diagnostic::new(span, message, "wrong number of values");
-            return self.fail(error.help("write one value for each conversion; `%%` shows a per cent sign"));
+            return self.findings.fail(error.help("write one value for each conversion; `%%` shows a per cent sign"));
         }
         let conversions = pieces.iter_mut().filter_map(Piece::conversion);
         let values: Vec<_> = conversions.zip(written).map(|(how, value)| self.printed(how, value)).collect();
@@ -56,7 +57,7 @@ impl Checker<'_> {
         if words.len() > most {
             let message = format!("the values take {} words of 8 bytes, the limit is {most}", words.len());
             let error = Diagnostic::new(span, message, "too many bytes");
-            return self.fail(error.help("show less of a string, as in `%.8s`, or write several calls"));
+            return self.findings.fail(error.help("show less of a string, as in `%.8s`, or write several calls"));
         }
         Ok((pieces, words))
     }
@@ -73,9 +74,10 @@ impl Checker<'_> {
             return Ok(vec![cast(value, Scalar::F64)]);
         }
         if value.ty.float {
-            let message = format!("`{}` has a fraction, but the format shows an integer", self.quote(written.span));
+            let message =
+                format!("`{}` has a fraction, but the format shows an integer", self.findings.quote(written.span));
             let error = Diagnostic::new(written.span, message, "not an integer");
-            return self.fail(error.help("use %f, %e or %g, or convert the value: `(long)x`"));
+            return self.findings.fail(error.help("use %f, %e or %g, or convert the value: `(long)x`"));
         }
         let value = match how.kind {
             Kind::Signed => value,
@@ -89,16 +91,16 @@ impl Checker<'_> {
     /// The number of bytes of a string that are shown, and its words. The first word is evaluated first: it copies the
     /// characters into a temporary.
     fn printed_text(&mut self, how: Conversion, written: &Expr) -> Checked<(u8, Vec<hir::Expr>)> {
-        let Value::Whole(mut from) = self.value(written)? else { return self.fail_no_string(written, None) };
+        let Value::Whole(mut from) = self.value(written)? else { return self.findings.fail_no_string(written, None) };
         if !from.ty.is_text() {
-            return self.fail_no_string(written, Some(&from.ty));
+            return self.findings.fail_no_string(written, Some(&from.ty));
         }
         let bytes = from.ty.size().min(how.precision.map_or(u32::MAX, u32::from));
         let most = Prints::MOST_BYTES;
         let Some(shown) = u8::try_from(bytes).ok().filter(|shown| *shown <= most) else {
-            let message = format!("`{}` has {bytes} bytes, `printf` shows at most {most}", self.quote(written.span));
+            let message = format!("`{}` has {bytes} bytes, `printf` shows at most {most}", self.findings.quote(written.span));
             let error = Diagnostic::new(written.span, message, "too long");
-            return self.fail(error.help("show the first of them, as in `%.16s`"));
+            return self.findings.fail(error.help("show the first of them, as in `%.16s`"));
         };
         let words = bytes.div_ceil(8).max(1);
         let offset = self.allocate(8 * words, 8, "an intermediate value", written.span)?;
@@ -116,17 +118,17 @@ impl Checker<'_> {
 
     /// Writes the record: the tag 0, the values, the tag, the number of calls.
     fn record(&mut self, site: usize, values: Vec<hir::Expr>, span: Span) -> Checked<hir::Expr> {
-        let (line, ring, ty) = (self.line(span), self.uses.prints.offset, Scalar::U64);
+        let (line, ring, ty) = (self.findings.line(span), self.uses.prints.offset, Scalar::U64);
         let mut steps = Vec::new();
         let mut kept = Vec::new();
         for value in values {
-            let place = self.temporary(value.ty, span)?;
+            let place = self.frame.temporary(value.ty, span, &mut self.findings)?;
             kept.push(load(place.clone()));
             steps.push(store(place, value));
         }
         let calls = Place { base: Base::Static, offset: ring, indices: Vec::new(), ty };
         let binary = |op, left, right| fold::binary(op, left, constant(right, Scalar::U64), line);
-        let slot = self.temporary(ty, span)?;
+        let slot = self.frame.temporary(ty, span, &mut self.findings)?;
         steps.push(store(slot.clone(), binary(BinaryOp::And, load(calls.clone()), i64::from(Prints::KEPT) - 1)));
         let word = |number: usize, ty| {
             let (value, count, stride) = (cast(load(slot.clone()), Scalar::I64), Prints::KEPT, Prints::RECORD);

@@ -6,7 +6,7 @@ use qfabric_types::format::Scalar;
 use super::fold::{self, cast, constant};
 use super::{Checked, Checker};
 use crate::diagnostics::Span;
-use crate::hir::{self, Base, BinaryOp, Place};
+use crate::hir::{self, BinaryOp};
 
 const FACTOR: i64 = 0x5_deec_e66d;
 const ADDEND: i64 = 11;
@@ -17,22 +17,9 @@ const SEEDED: i64 = 0x330e;
 const INITIAL: i64 = 0x1234_abcd_330e;
 
 impl Checker<'_> {
-    fn random_state(&mut self, span: Span) -> Checked<Place> {
-        let offset = match self.random_state {
-            Some(offset) => offset,
-            None => {
-                let offset = self.allocate_static(8, 8, "the state of the random numbers", span)?;
-                self.statics[offset as usize..].copy_from_slice(&INITIAL.to_le_bytes());
-                self.random_state = Some(offset);
-                offset
-            }
-        };
-        Ok(Place { base: Base::Static, offset, indices: Vec::new(), ty: Scalar::U64 })
-    }
-
     /// The next number: the upper bits of the next state from this bit on, converted to `ty` and then to `long`.
     pub(super) fn random(&mut self, from_bit: i64, ty: Scalar, span: Span) -> Checked<hir::Expr> {
-        let (place, line) = (self.random_state(span)?, self.line(span));
+        let (place, line) = (self.statics.random_state(INITIAL, span, &mut self.findings)?, self.findings.line(span));
         let word = |value| constant(value, Scalar::U64);
         let state = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty: Scalar::U64 };
         let product = fold::binary(BinaryOp::Mul, state, word(FACTOR), line);
@@ -45,7 +32,7 @@ impl Checker<'_> {
 
     /// `srand48(seed)`: begins the sequence of the seed.
     pub(super) fn seed(&mut self, seed: hir::Expr, span: Span) -> Checked<hir::Expr> {
-        let (place, line) = (self.random_state(span)?, self.line(span));
+        let (place, line) = (self.statics.random_state(INITIAL, span, &mut self.findings)?, self.findings.line(span));
         let shifted = fold::binary(BinaryOp::Shl, cast(seed, Scalar::U64), constant(16, Scalar::I32), line);
         let state = fold::binary(BinaryOp::Add, shifted, constant(SEEDED, Scalar::U64), line);
         let store = hir::Expr { kind: hir::ExprKind::Store(place, Box::new(state)), ty: Scalar::U64 };

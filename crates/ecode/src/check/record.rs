@@ -11,7 +11,7 @@ use super::fold::{self, cast, constant, known};
 use super::loops::changes_nothing;
 use super::place::{Location, article};
 use super::types::Type;
-use super::{Checked, Checker, Signature};
+use super::{Checked, Checker, Findings, Signature};
 use crate::ast::{Expr, Ident, Stmt};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, Place};
@@ -37,7 +37,7 @@ impl Checker<'_> {
             let message = format!("`{}` cannot be assigned to `{}`", from.ty, to.ty);
             let error = Diagnostic::new(from_span, message, format!("`{}`", from.ty));
             let error = if to_span == from_span { error } else { error.related(to_span, format!("`{}`", to.ty)) };
-            return self.fail(error.help("their members or lengths differ: assign the members one by one"));
+            return self.findings.fail(error.help("their members or lengths differ: assign the members one by one"));
         }
         let Some(before) = from.before.take() else { return Ok(copy_of(to, from)) };
         // The indices of the left side are evaluated before the right side.
@@ -50,7 +50,7 @@ impl Checker<'_> {
         let mut first = constant(0, Scalar::I32);
         for index in &mut place.indices {
             let ty = index.value.ty;
-            let kept = self.temporary(ty, span)?;
+            let kept = self.frame.temporary(ty, span, &mut self.findings)?;
             let load = hir::Expr { kind: hir::ExprKind::Load(kept.clone()), ty };
             let value = Box::new(std::mem::replace(&mut index.value, load));
             first = fold::comma(first, hir::Expr { kind: hir::ExprKind::Store(kept, value), ty });
@@ -73,7 +73,7 @@ impl Checker<'_> {
 
     /// A place for a value without a variable.
     fn record_temporary(&mut self, ty: &Type, span: Span) -> Checked<Location> {
-        let offset = self.allocate(ty.size(), ty.align(), "an intermediate value", span)?;
+        let offset = self.frame.allocate(ty.size(), ty.align(), "an intermediate value", span, &mut self.findings)?;
         Ok(Location::at(Base::Local, offset, ty.clone(), true))
     }
 
@@ -91,7 +91,7 @@ impl Checker<'_> {
             (Value::Whole(a), Value::Whole(b)) => {
                 let message = format!("the values of `? :` differ: {} and {}", article(&a.ty), article(&b.ty));
                 let error = Diagnostic::new(no.span, message, format!("`{}`", b.ty));
-                self.fail(error.related(yes.span, format!("`{}`", a.ty)).help("use `if` and `else`"))
+                self.findings.fail(error.related(yes.span, format!("`{}`", a.ty)).help("use `if` and `else`"))
             }
             (Value::Nothing(a), Value::Nothing(b)) => Ok(Value::Nothing(fold::select(condition, a, b))),
             (a, b) => {
@@ -111,7 +111,7 @@ impl Checker<'_> {
             let message = arity(&name.name, &taken, arguments.len());
             let error = Diagnostic::new(span, message, "wrong number of arguments");
             let head = self.functions[&name.name].head.span;
-            return self.fail(error.related(head, "declared here"));
+            return self.findings.fail(error.related(head, "declared here"));
         }
         let (first, numbers) = self.passed(&signature, values, arguments)?;
         let ty = if let Some(Type::Scalar(ty)) = signature.result { ty } else { Scalar::I32 };
@@ -163,7 +163,7 @@ impl Checker<'_> {
                     let to = Location::at(Base::Frame(signature.id), parameter.offset, ty.clone(), false);
                     copies = fold::comma(copies, self.copied(to, from, spans)?);
                 }
-                (ty, _) => return self.fail_needs_record(ty, argument),
+                (ty, _) => return self.findings.fail_needs_record(ty, argument),
             }
         }
         Ok((fold::comma(first, copies), numbers))
@@ -175,20 +175,15 @@ impl Checker<'_> {
             return Ok((None, value));
         }
         let ty = value.ty;
-        let place: Place = self.temporary(ty, span)?;
+        let place: Place = self.frame.temporary(ty, span, &mut self.findings)?;
         let load = hir::Expr { kind: hir::ExprKind::Load(place.clone()), ty };
         Ok((Some(hir::Expr { kind: hir::ExprKind::Store(place, Box::new(value)), ty }), load))
-    }
-
-    fn fail_needs_record<T>(&mut self, ty: &Type, argument: &Expr) -> Checked<T> {
-        let message = format!("`{}` is a number, but {} is needed", self.quote(argument.span), article(ty));
-        self.fail(Diagnostic::new(argument.span, message, "not a structure"))
     }
 
     /// Reserves the place of a result that is a structure, and sets it to zero for a function that may reach its end.
     pub(super) fn result_record(&mut self, result: Option<Type>, written: &[Stmt], body: &mut Vec<hir::Stmt>) {
         let Some(ty @ Type::Struct(_)) = result else { return };
-        let place = self.allocate(ty.size(), ty.align(), "the result", Span::default());
+        let place = self.frame.allocate(ty.size(), ty.align(), "the result", Span::default(), &mut self.findings);
         debug_assert_eq!(place.ok(), Some(0), "the result is at the start of the frame");
         if !super::switch::ends(written) {
             let place = Location::at(Base::Local, 0, ty.clone(), false).place();
@@ -200,8 +195,15 @@ impl Checker<'_> {
     pub(super) fn return_record(&mut self, to: Location, value: &Expr, body: &mut Vec<hir::Stmt>) -> Checked<()> {
         match self.value(value)? {
             Value::Whole(from) => self.copy(to, from, value.span, value.span, body),
-            _ => self.fail_needs_record(&to.ty, value),
+            _ => self.findings.fail_needs_record(&to.ty, value),
         }
+    }
+}
+
+impl Findings<'_> {
+    fn fail_needs_record<T>(&mut self, ty: &Type, argument: &Expr) -> Checked<T> {
+        let message = format!("`{}` is a number, but {} is needed", self.quote(argument.span), article(ty));
+        self.fail(Diagnostic::new(argument.span, message, "not a structure"))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::fold::{constant, known};
 use super::place::Location;
 use super::types::Type;
-use super::{Around, Checked, Checker};
+use super::{Around, Checked, Checker, Findings};
 use crate::ast::{Expr, ExprKind, Operator, Stmt, StmtKind};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, CompareOp, Repetition};
@@ -76,7 +76,7 @@ impl Checker<'_> {
         body: &mut Vec<hir::Stmt>,
     ) -> Checked<()> {
         let condition = self.condition(condition);
-        self.warn_empty_branch(then);
+        self.findings.warn_empty_branch(then);
         let then = self.inner(then);
         let otherwise = otherwise.map_or_else(Vec::new, |otherwise| self.inner(otherwise));
         push_if(condition?, then, otherwise, body);
@@ -86,9 +86,9 @@ impl Checker<'_> {
     fn expression_statement(&mut self, expr: &Expr, body: &mut Vec<hir::Stmt>) -> Checked<()> {
         if let ExprKind::Binary(Operator::Compare(CompareOp::Eq), sign, ..) = &expr.kind {
             let error = Diagnostic::new(*sign, "this comparison has no effect", "compares two values");
-            return self.fail(error.help("write `=` to assign"));
+            return self.findings.fail(error.help("write `=` to assign"));
         }
-        self.warn_without_effect(expr);
+        self.findings.warn_without_effect(expr);
         let effect = self.effect(expr)?;
         if known(&effect).is_none() {
             body.push(hir::Stmt::Expr(effect));
@@ -100,7 +100,7 @@ impl Checker<'_> {
         let StmtKind::Loop { keyword, first, condition, tests_after, step, body: repeated } = &statement.kind else {
             unreachable!("only loops come here")
         };
-        let errors_before = self.sink.len();
+        let errors_before = self.findings.errors.len();
         self.scopes.enter();
         if let Some(first) = first {
             self.statement(first, body);
@@ -114,26 +114,13 @@ impl Checker<'_> {
         let turns = super::loops::Turns { condition: checked?, tests_after: *tests_after, step: step?, body: repeated };
         // A statement with an error is missing from the body. It might have ended the loop, so the check is
         // skipped.
-        if self.sink.len() == errors_before && !turns.end_is_visible() {
-            return self.fail_endless(*keyword, condition.as_ref(), &turns);
+        if self.findings.errors.len() == errors_before && !turns.end_is_visible() {
+            return self.findings.fail_endless(*keyword, condition.as_ref(), &turns);
         }
-        let (number, line) = (self.loops.len() as u32, self.line(*keyword));
+        let (number, line) = (self.loops.len() as u32, self.findings.line(*keyword));
         self.loops.push(Repetition { turns: turns.most(body.last()), cost: 0 });
         body.extend(turns.statement(number, line));
         Ok(())
-    }
-
-    fn fail_endless(&mut self, keyword: Span, condition: Option<&Expr>, turns: &super::loops::Turns) -> Checked<()> {
-        let word = keyword.of(self.text);
-        let error = Diagnostic::new(keyword, format!("this `{word}` loop has no visible end"), "never ends");
-        let help = "change a variable of the condition inside the loop, or leave the loop with `break` or `return`";
-        self.fail(match condition {
-            Some(condition) if turns.condition.as_ref().is_some_and(|value| known(value).is_none()) => {
-                error.related(condition.span, "the loop changes no variable that this condition reads").help(help)
-            }
-            Some(condition) => error.related(condition.span, "always true").help(help),
-            None => error.help("add a condition, or leave the loop with `break` or `return`"),
-        })
     }
 
     fn break_statement(&mut self, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
@@ -143,11 +130,13 @@ impl Checker<'_> {
             Some(Around::Switch) => {
                 let error =
                     Diagnostic::new(span, "a `break` in the middle of a `case`", "`break` may only end the `case`");
-                return self.fail(error.help("move the following statements into the `else` of the condition"));
+                return self
+                    .findings
+                    .fail(error.help("move the following statements into the `else` of the condition"));
             }
             None => {
                 let error = Diagnostic::new(span, "`break` outside a loop", "no loop encloses it");
-                return self.fail(error.help("use `return` to end the function or the program"));
+                return self.findings.fail(error.help("use `return` to end the function or the program"));
             }
         }
         Ok(())
@@ -156,7 +145,7 @@ impl Checker<'_> {
     fn continue_statement(&mut self, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
         if !self.frame.around.contains(&Around::Loop) {
             let error = Diagnostic::new(span, "`continue` outside a loop", "no loop encloses it");
-            return self.fail(error.help("use `return` to end the function or the program"));
+            return self.findings.fail(error.help("use `return` to end the function or the program"));
         }
         body.push(hir::Stmt::Continue);
         Ok(())
@@ -179,12 +168,12 @@ impl Checker<'_> {
             (None, Some(_)) => {
                 let message = format!("`{}` must return a value", self.frame.name);
                 let error = Diagnostic::new(span, message, "expected a value");
-                return self.fail(error.help("write `return …;`, or declare the function `void`"));
+                return self.findings.fail(error.help("write `return …;`, or declare the function `void`"));
             }
             (Some(value), None) => {
                 let message = format!("`{}` is `void` and returns no value", self.frame.name);
                 let error = Diagnostic::new(value.span, message, "a value is not allowed here");
-                return self.fail(error.help("declare the function `long` instead of `void`"));
+                return self.findings.fail(error.help("declare the function `long` instead of `void`"));
             }
         };
         body.push(hir::Stmt::Return(match value {
@@ -193,6 +182,21 @@ impl Checker<'_> {
             value => value,
         }));
         Ok(())
+    }
+}
+
+impl Findings<'_> {
+    fn fail_endless(&mut self, keyword: Span, condition: Option<&Expr>, turns: &super::loops::Turns) -> Checked<()> {
+        let word = keyword.of(self.text);
+        let error = Diagnostic::new(keyword, format!("this `{word}` loop has no visible end"), "never ends");
+        let help = "change a variable of the condition inside the loop, or leave the loop with `break` or `return`";
+        self.fail(match condition {
+            Some(condition) if turns.condition.as_ref().is_some_and(|value| known(value).is_none()) => {
+                error.related(condition.span, "the loop changes no variable that this condition reads").help(help)
+            }
+            Some(condition) => error.related(condition.span, "always true").help(help),
+            None => error.help("add a condition, or leave the loop with `break` or `return`"),
+        })
     }
 }
 

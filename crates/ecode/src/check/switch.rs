@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::fold::{self, constant};
 use super::stmt::push_if;
-use super::{Around, Checked, Checker};
+use super::{Around, Checked, Checker, Findings};
 use crate::ast::{Expr, Section, Stmt, StmtKind};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, CompareOp};
@@ -19,10 +19,10 @@ impl Checker<'_> {
         sections: &[Section],
         body: &mut Vec<hir::Stmt>,
     ) -> Checked<()> {
-        self.refuse_falling_through(keyword, sections);
+        self.findings.refuse_falling_through(keyword, sections);
         let value = fold::promote(self.integer(value)?);
         let ty = value.ty;
-        let place = self.temporary(ty, keyword)?;
+        let place = self.frame.temporary(ty, keyword, &mut self.findings)?;
         body.push(hir::Stmt::Expr(hir::Expr { kind: hir::ExprKind::Store(place.clone(), Box::new(value)), ty }));
         let value = hir::Expr { kind: hir::ExprKind::Load(place), ty };
         let branches = self.branches(&value, sections)?;
@@ -34,18 +34,6 @@ impl Checker<'_> {
         }
         body.extend(chosen);
         Ok(())
-    }
-
-    fn refuse_falling_through(&mut self, keyword: Span, sections: &[Section]) {
-        for section in sections.iter().rev().skip(1) {
-            if !ends(&section.body) {
-                let span = section.labels.last().map_or(keyword, |(_, span)| *span);
-                let error = Diagnostic::new(span, "this `case` falls through to the next one", "no `break` at its end");
-                self.report(
-                    error.help("end it with `break;`, or put both labels before one section: `case 1: case 2:`"),
-                );
-            }
-        }
     }
 
     /// The condition and the statements of each section. The section with `default` comes last.
@@ -79,7 +67,7 @@ impl Checker<'_> {
             };
             if let Some((_, before)) = seen.iter().find(|(known, _)| *known == label) {
                 let error = Diagnostic::new(*span, "this `switch` has the same label twice", "second label");
-                return self.fail(error.related(*before, "first label").help("remove one of them"));
+                return self.findings.fail(error.related(*before, "first label").help("remove one of them"));
             }
             seen.push((label, *span));
             condition = match (condition, label) {
@@ -102,6 +90,20 @@ impl Checker<'_> {
         self.frame.around.pop();
         self.frame.ending_breaks = before;
         body
+    }
+}
+
+impl Findings<'_> {
+    fn refuse_falling_through(&mut self, keyword: Span, sections: &[Section]) {
+        for section in sections.iter().rev().skip(1) {
+            if !ends(&section.body) {
+                let span = section.labels.last().map_or(keyword, |(_, span)| *span);
+                let error = Diagnostic::new(span, "this `case` falls through to the next one", "no `break` at its end");
+                self.report(
+                    error.help("end it with `break;`, or put both labels before one section: `case 1: case 2:`"),
+                );
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Warnings, where C compilers warn: the text means something, but probably not what its author meant.
 
 use super::fold::known;
-use super::{Checked, Checker};
+use super::{Checked, Checker, Findings};
 use crate::ast::{Expr, ExprKind, Operator, Stmt, StmtKind, UnaryOp};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, BinaryOp, CompareOp};
@@ -14,11 +14,13 @@ impl Checker<'_> {
         {
             let warning = Diagnostic::new(*sign, "this condition is an assignment", "assigns a value");
             let help = "write `==` to compare; if you mean the assignment, put a second pair of parentheses around it";
-            self.warnings.push(warning.help(help));
+            self.findings.warnings.push(warning.help(help));
         }
         self.number(expr).map(super::fold::condition)
     }
+}
 
+impl Findings<'_> {
     /// `if (…);`: the branch is empty.
     pub(super) fn warn_empty_branch(&mut self, then: &Stmt) {
         if matches!(then.kind, StmtKind::Empty) {

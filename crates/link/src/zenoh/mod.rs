@@ -59,9 +59,16 @@ pub(crate) struct Zenoh {
     wanted: Lock<HashMap<ChannelId, Subscriber<()>>, { rank::WANTED }>,
     /// Keys of received frames, declared here so that Zenoh keeps the route to the subscriber instead of searching for
     /// it each time: subscriptions end in `*`.
-    ways: Lock<HashMap<String, KeyExpr<'static>>, { rank::DECLARED }>,
+    ways: Lock<HashMap<String, Declared>, { rank::DECLARED }>,
     standing: OnceLock<Standing>,
     counters: Counters,
+}
+
+/// A key of received frames.
+struct Declared {
+    _key: KeyExpr<'static>,
+    /// The key ends in this name, which is read once and not for each frame.
+    sender: Arc<Name>,
 }
 
 /// The memory of a frame, which Zenoh reads instead of a copy.
@@ -173,11 +180,15 @@ impl Zenoh {
             priority if priority as u8 >= Priority::DataLow as u8 => Lane::Bulk,
             _ => Lane::Data,
         };
-        let frame = sample.payload().to_bytes();
-        match keys::sender(sample.key_expr().as_str()) {
-            Some(from) if frame.len() <= MAX_FRAME && from != self.host => {
+        let (frame, key) = (sample.payload().to_bytes(), sample.key_expr().as_str());
+        let known = self.ways.lock().get(key).map(|way| way.sender.clone());
+        let is_known = known.is_some();
+        match known.or_else(|| keys::sender(key).map(Arc::new)) {
+            Some(from) if frame.len() <= MAX_FRAME && *from != self.host => {
                 self.counters.count_received(lane);
-                self.keep_way(sample.key_expr().as_str());
+                if !is_known {
+                    self.keep_way(key, &from);
+                }
                 self.handler.handle(self, EngineEvent::Arrived { from: &from, lane, frame: &frame });
             }
             _ => self.counters.count_refused(),
@@ -193,20 +204,19 @@ impl Zenoh {
         self.counters.count_sent(lane);
     }
 
-    fn keep_way(&self, key: &str) {
+    fn keep_way(&self, key: &str, sender: &Arc<Name>) {
         let mut ways = self.ways.lock();
         if ways.contains_key(key) || ways.len() >= MAX_WAYS || !self.numbers.take() {
             return;
         }
-        if let Ok(way) = self.session.declare_keyexpr(key.to_owned()).wait() {
-            ways.insert(key.to_owned(), way);
+        if let Ok(declared) = self.session.declare_keyexpr(key.to_owned()).wait() {
+            ways.insert(key.to_owned(), Declared { _key: declared, sender: sender.clone() });
         }
     }
 
     /// Discards the declared keys of a host that is gone.
     fn forget_ways(&self, host: &Name) {
-        let of_host = |key: &str| key.rsplit('/').next() == Some(host.as_str());
-        self.ways.lock().retain(|key, _| !of_host(key));
+        self.ways.lock().retain(|_, way| *way.sender != *host);
     }
 
     fn life_changed(&self, sample: &Sample) {

@@ -30,7 +30,7 @@ use qfabric_types::{Instant, Nanos};
 use serde::Deserialize;
 
 use super::config::OutOfRange;
-use super::{Fabric, count};
+use super::{Fabric, Network, count};
 use crate::ecalls::Inbox;
 use crate::ending::{Ending, Running};
 use message::{Message, Parameter};
@@ -159,13 +159,7 @@ impl Fabric {
     pub(super) fn bind_parameter(&self, host: &Name, id: &FilterId, key: &Key) {
         let Some(path) = &self.path else { return };
         let epoch = lock(&path.sending).epoch(host);
-        self.tell_path(host, &Message::Bind { epoch, parameter: Parameter::new(id, key) });
-    }
-
-    /// False: the host is gone, or has no kernel path.
-    fn tell_path(&self, host: &Name, message: &Message) -> bool {
-        let bytes = message.encode();
-        self.network.with(|node, _| node.tell(host, &bytes))
+        self.network.tell_path(host, &Message::Bind { epoch, parameter: Parameter::new(id, key) });
     }
 
     fn path_heard(&self, path: &Path, host: &Name, message: Message) {
@@ -192,14 +186,14 @@ impl Fabric {
             .into_iter()
             .collect(),
         };
-        answers.iter().for_each(|answer| _ = self.tell_path(host, answer));
+        answers.iter().for_each(|answer| _ = self.network.tell_path(host, answer));
     }
 
     /// Confirms changes, renews keys, and repeats what other hosts have not confirmed.
     fn look_at_path(&self, path: &Path, now: Instant) {
         let messages = lock(&path.receiving).look(&self.network, now);
         for (host, message) in messages {
-            self.tell_path(&host, &message);
+            self.network.tell_path(&host, &message);
         }
         // Under the lock, so that no newer change goes before them.
         let mut sending = lock(&path.sending);
@@ -208,6 +202,14 @@ impl Fabric {
             let order = FilterCommand::Parameter(filter, key, value);
             self.network.with(|node, now| node.ship(std::slice::from_ref(&host), &order, now));
         }
+    }
+}
+
+impl Network {
+    /// False: the host is gone, or has no kernel path.
+    fn tell_path(&self, host: &Name, message: &Message) -> bool {
+        let bytes = message.encode();
+        self.with(|node, _| node.tell(host, &bytes))
     }
 }
 

@@ -11,7 +11,7 @@ use qfabric_types::{Nanos, Share, Window};
 
 use super::super::mailbox::{Adjusted, Audience, ContractOrder};
 use super::super::registry::Registry;
-use super::super::{Fabric, count};
+use super::super::{Fabric, Network, count};
 use crate::control::{Adjust, Adjustment, AdjustmentTarget, Decision, Grant};
 
 /// C of an application with a fixed service, in nanoseconds per period: the contract's `service`.
@@ -56,14 +56,14 @@ impl Fabric {
 
     fn adjust(&self, registry: &Registry, adjusted: Adjusted) {
         let Some(adjustment) = adjustment(adjusted.attribute, adjusted.amount) else { return };
-        let targets = self.whom(registry, &adjusted);
+        let targets = self.network.whom(registry, &adjusted);
         let Adjusted { policy, peer, application: member, .. } = adjusted;
         if targets.is_empty() {
             tracing::warn!(%policy, %member, uid = peer.owner.uid, "a policy decides about an application of another user");
             return self.report_grant(Grant { member, own: Share::ZERO, granted: Share::ZERO });
         }
         for whom in targets {
-            let decision = Decision { policy: policy.clone(), member, adjustment, teller: self.teller() };
+            let decision = Decision { policy: policy.clone(), member, adjustment, teller: self.lending.teller() };
             if !self.requests.adjust(Adjust { peer, whom, decision }) {
                 count(&self.totals.notices_dropped);
                 tracing::warn!(
@@ -75,6 +75,21 @@ impl Fabric {
         }
     }
 
+    /// Reports to the policies of this host what an application is guaranteed.
+    pub(in crate::channels) fn report_grant(&self, grant: Grant) {
+        let Grant { member, own, granted } = grant;
+        // The policy learns its lower limit before the share.
+        for (name, share) in [(CPU_OWN, own), (CPU_GRANTED, granted)] {
+            let (attribute, value) = (AttributeId::of(name), share.ppm().into());
+            let (at, over, cause, unit) = (clock::now(), Nanos::ZERO, Cause::Asked, Unit::Millionths);
+            let reading = Reading { attribute, application: member, value, at, over, cause, unit };
+            let input = Input::Reading(None, self.network.host.clone(), reading);
+            self.network.manager(|manager, now| manager.handle(input, now));
+        }
+    }
+}
+
+impl Network {
     /// The application, or the processes that registered under its name and that the policy's user may change.
     fn whom(&self, registry: &Registry, adjusted: &Adjusted) -> BTreeSet<AdjustmentTarget> {
         let Some((channel, name)) = &adjusted.member else {
@@ -84,19 +99,6 @@ impl Fabric {
         let peers = registered.filter_map(|id| Some(registry.leases.get(&id)?.peer));
         let own = peers.filter(|peer| adjusted.peer.may_touch(peer.owner));
         own.map(|peer| AdjustmentTarget::Process(peer.pid)).collect()
-    }
-
-    /// Reports to the policies of this host what an application is guaranteed.
-    pub(in crate::channels) fn report_grant(&self, grant: Grant) {
-        let Grant { member, own, granted } = grant;
-        // The policy learns its lower limit before the share.
-        for (name, share) in [(CPU_OWN, own), (CPU_GRANTED, granted)] {
-            let (attribute, value) = (AttributeId::of(name), share.ppm().into());
-            let (at, over, cause, unit) = (clock::now(), Nanos::ZERO, Cause::Asked, Unit::Millionths);
-            let reading = Reading { attribute, application: member, value, at, over, cause, unit };
-            let input = Input::Reading(None, self.host.clone(), reading);
-            self.network.manager(|manager, now| manager.handle(input, now));
-        }
     }
 }
 

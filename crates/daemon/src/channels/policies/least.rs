@@ -8,7 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::channel::BalancePolicy;
 use qfabric_types::channel::{ChannelId, Name};
 
-use super::super::{Fabric, lock};
+use super::super::{Fabric, Network, lock};
 use super::Scoped;
 
 /// Filters run in the order of their names: this one chooses among the sinks that other filters have left.
@@ -62,7 +62,7 @@ impl Fabric {
         let BalancePolicy { channel, copies, event_type, .. } = policy;
         let what = Least { copies: *copies as usize, event_type: event_type.clone() };
         let least = Scoped { what, user };
-        match self.put_least(channel, &least) {
+        match self.network.put_least(channel, &least) {
             Ok(()) | Err(FilterError::Channel(Error::NotOpen(_))) => {}
             Err(error) => return Err(error.problem()),
         }
@@ -74,7 +74,7 @@ impl Fabric {
     pub(super) fn install_least(&self, channel: &Name) {
         let found = lock(&self.policies.least).get(channel).cloned();
         let Some(least) = found else { return };
-        if let Err(error) = self.put_least(channel, &least) {
+        if let Err(error) = self.network.put_least(channel, &least) {
             tracing::warn!(%channel, %error, "requests are not balanced");
         }
     }
@@ -85,11 +85,13 @@ impl Fabric {
         // If the channel was closed, the filter was removed with it.
         let _ = self.network.look(|node| node.remove_filter(&filter_id(channel)));
     }
+}
 
+impl Network {
     fn put_least(&self, channel: &Name, least: &Scoped<Least>) -> Result<(), FilterError> {
         let Scoped { what: Least { copies, event_type }, user } = least;
         let (choose, types) = (filter(self.host.clone(), *copies), std::slice::from_ref(event_type));
-        self.network.look(|node| node.install_own(filter_id(channel), *user, types, choose))
+        self.look(|node| node.install_own(filter_id(channel), *user, types, choose))
     }
 }
 

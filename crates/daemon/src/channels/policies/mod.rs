@@ -45,6 +45,7 @@ use qfabric_types::api::channel::{DecisionInfo, PaceInfo, Policy, PolicyInfo, Re
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::{Nanos, Owner};
 
+use super::settings::Settings;
 use super::{Fabric, lock, problems};
 use crate::auth::Peer;
 use crate::net::Board;
@@ -163,7 +164,7 @@ impl Fabric {
             history: self.history_of(&name, &policy),
         };
         let runner = &self.policies.runner;
-        let (seat, proxy) = runner.add(Box::new(supervised), self.budget_of(peer.map(|peer| peer.owner.uid)));
+        let (seat, proxy) = runner.add(Box::new(supervised), self.settings.budget_of(peer.map(|peer| peer.owner.uid)));
         let number = self.network.add_policy(Box::new(proxy));
         runner.open(seat, number);
         let uid = peer.map(|peer| peer.owner.uid);
@@ -235,20 +236,17 @@ impl Fabric {
         tracing::warn!(%name, %budget, "a policy used more CPU time in a second than channels.policy_budget: suspended");
     }
 
-    /// CPU time per second for a policy of this user; none: no limit, for administrators and the configuration.
-    fn budget_of(&self, uid: Option<u32>) -> Option<Nanos> {
-        ordinary(uid).map(|_| self.config().policy_budget)
-    }
-
     /// Gives all running policies the limit in force.
     pub(super) fn limit_policies(&self) {
         let running = lock(&self.policies.running);
-        running.values().for_each(|policy| self.policies.runner.limit(policy.seat, self.budget_of(policy.uid)));
+        running
+            .values()
+            .for_each(|policy| self.policies.runner.limit(policy.seat, self.settings.budget_of(policy.uid)));
     }
 
     fn policy_info(&self, name: &Name, running: &Running) -> PolicyInfo {
         let usage = self.policies.runner.usage(running.seat, clock::now());
-        running.info(name, usage, self.budget_of(running.uid), &self.board)
+        running.info(name, usage, self.settings.budget_of(running.uid), &self.board)
     }
 
     /// Refuses a policy to a user whom it does not concern.
@@ -284,7 +282,7 @@ impl Fabric {
         let own = registry.leases.values().filter(|lease| peer.may_touch(lease.peer.owner));
         let own: Vec<_> = own.flat_map(|lease| lease.registrations.keys()).collect();
         self.network.look(|node| {
-            let known = node.directory().host(&self.host).map(|record| &record.registrations);
+            let known = node.directory().host(&self.network.host).map(|record| &record.registrations);
             known.is_some_and(|known| own.iter().any(|id| known.get(id).is_some_and(|one| one.group == *group)))
         })
     }
@@ -334,7 +332,7 @@ impl Fabric {
                 self.install_least(&channel.name);
             }
             Notice::Closed(channel) if channel.plane == Plane::Data => self.reports.forget(&channel.name),
-            Notice::SinkJoined(channel, member, _) if member.host == self.host => self.count_handed(channel),
+            Notice::SinkJoined(channel, member, _) if member.host == self.network.host => self.count_handed(channel),
             _ => {}
         }
     }
@@ -358,6 +356,13 @@ impl Fabric {
         }
         let data = ChannelId::data(channel.clone());
         told.into_iter().for_each(|(host, rates)| pace::tell(&self.mailbox, &data, &host, rates));
+    }
+}
+
+impl Settings {
+    /// CPU time per second for a policy of this user; none: no limit, for administrators and the configuration.
+    fn budget_of(&self, uid: Option<u32>) -> Option<Nanos> {
+        ordinary(uid).map(|_| self.get().policy_budget)
     }
 }
 

@@ -17,7 +17,7 @@ use qfabric_types::monitor::{AttributeId, METRICS};
 
 use super::super::mailbox::{Audience, Notification};
 use super::super::registry::Registry;
-use super::super::{Fabric, count};
+use super::super::{Fabric, Network, count};
 use super::cpu::{CPU_SERVICE, CPU_WINDOW};
 use super::group::number_of;
 
@@ -101,7 +101,7 @@ impl Fabric {
         let (channel, attribute) = (told.channel.to_string(), attribute_name(told.attribute));
         let (amount, subject) = (told.amount, told.subject.as_str());
         let decided = Decision { channel: &channel, attribute: &attribute, subject, amount };
-        for id in self.concerned(registry, &told.channel, &told.audience) {
+        for id in self.network.concerned(registry, &told.channel, &told.audience) {
             let Some(lease) = registry.leases.get(&id) else { continue };
             if told.user.is_some_and(|uid| uid != lease.peer.owner.uid) {
                 continue;
@@ -113,11 +113,13 @@ impl Fabric {
             }
         }
     }
+}
 
+impl Network {
     /// The connections of the applications of this audience on a channel.
     pub(super) fn concerned(&self, registry: &Registry, channel: &ChannelId, audience: &Audience) -> BTreeSet<LeaseId> {
         let channel = Some(channel);
-        self.network.look(|node| match audience {
+        self.look(|node| match audience {
             Audience::Sinks => {
                 let of = registry.sinks.iter().filter(|(sink, _)| node.channel_of_sink(**sink) == channel);
                 of.map(|(_, lease)| *lease).collect()

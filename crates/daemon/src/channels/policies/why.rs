@@ -9,9 +9,9 @@ use qfabric_types::channel::Name;
 use qfabric_types::monitor::AttributeId;
 use qfabric_types::{AppId, Instant};
 
-use super::super::{Fabric, lock};
+use super::super::lock;
 use super::notify::attribute_name;
-use super::{Running, refused};
+use super::{Policies, Running, refused};
 use crate::auth::Peer;
 
 /// Number of explanations that are kept for a policy; a further one displaces the oldest.
@@ -84,11 +84,11 @@ fn cause_of(change: &Change) -> String {
     }
 }
 
-impl Fabric {
+impl Policies {
     /// The last decisions of the policies with this name, or of this channel or group; oldest first. As in the timeline,
     /// a user sees those of own policies, and an administrator all.
     pub(crate) fn explanations(&self, peer: Peer, name: &Name) -> Result<Vec<Explanation>, Problem> {
-        let running = lock(&self.policies.running);
+        let running = lock(&self.running);
         let is_meant = |own: &Name, running: &Running| {
             let kind = running.policy.as_kind();
             own == name || kind.group() == Some(name) || kind.channels().contains(&name)

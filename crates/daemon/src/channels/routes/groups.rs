@@ -19,7 +19,7 @@ use crate::auth::Peer;
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn list(State(channels): Shared) -> Answer<Json<Vec<GroupInfo>>> {
-    shown(move || Ok(channels.on()?.groups())).await
+    shown(move || Ok(channels.on()?.network.groups())).await
 }
 
 /// Register an application with a group: the managers of its hosts meet on the group's Q-channel
@@ -59,5 +59,5 @@ pub(crate) async fn unregister(
     (status = 409, description = "This host has no channels", body = Problem),
 ))]
 pub(crate) async fn hosts(State(channels): Shared) -> Answer<Json<Vec<HostInfo>>> {
-    shown(move || Ok(channels.on()?.hosts())).await
+    shown(move || Ok(channels.on()?.network.hosts())).await
 }

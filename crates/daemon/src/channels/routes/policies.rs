@@ -48,7 +48,7 @@ pub(crate) async fn why(
     Path(name): Path<String>,
 ) -> Answer<Json<Vec<Explanation>>> {
     let name = word(&name).map_err(problems::invalid)?;
-    shown(move || channels.on()?.explanations(peer, &name)).await
+    shown(move || channels.on()?.policies.explanations(peer, &name)).await
 }
 
 /// Stop a policy: its decisions about rates end

@@ -156,7 +156,7 @@ fn only_the_owner_of_a_policy_and_administrators_see_why_it_decided() {
     let [alice, bob] = [host.user(ALICE), host.user(BOB)];
     alice.create("video").unwrap();
     host.fabric.start_policy(Some(alice.peer), hold("own")).unwrap();
-    let why = |peer| host.fabric.explanations(peer, &"video".parse().unwrap());
+    let why = |peer| host.fabric.policies.explanations(peer, &"video".parse().unwrap());
     assert!(why(alice.peer).is_ok() && why(host.user(0).peer).is_ok());
     let refused = why(bob.peer).unwrap_err();
     assert_eq!(refused.code, "channel_forbidden");

@@ -11,7 +11,7 @@ use super::*;
 /// The numbers of the descriptors at which something has happened.
 fn woken(host: &Host) -> Vec<u64> {
     let (now, mut space) = (Timespec { tv_sec: 0, tv_nsec: 0 }, [const { MaybeUninit::uninit() }; 8]);
-    let (happened, _) = epoll::wait(&host.fabric.epoll, &mut space[..], Some(&now)).unwrap();
+    let (happened, _) = epoll::wait(&host.fabric.sockets.epoll, &mut space[..], Some(&now)).unwrap();
     happened.iter().map(|event| event.data.u64()).collect()
 }
 
@@ -66,7 +66,7 @@ fn the_end_of_a_connection_is_not_reported_after_it_was_removed() {
     let host = Host::start(Vec::new());
     let (alice, End(_duplex, socket)) = host.reader(ALICE);
     watch(&host, alice);
-    host.fabric.unwatch(host.fabric.registry().leases.get_mut(&alice.lease).unwrap());
+    host.fabric.sockets.unwatch(host.fabric.registry().leases.get_mut(&alice.lease).unwrap());
     drop(socket);
     assert!(woken(&host).is_empty());
 }

@@ -23,6 +23,7 @@ use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::{AppId, Instant, Nanos};
 
 use super::super::Fabric;
+use super::super::settings::Settings;
 use super::refused;
 use super::supervised::Shared;
 use crate::auth::Peer;
@@ -116,9 +117,9 @@ pub(super) fn read_text(policy: &mut Policy, is_configured: bool) -> Result<(), 
     Ok(())
 }
 
-impl Fabric {
+impl Settings {
     fn report_period(&self) -> Nanos {
-        if self.config().report == Nanos::ZERO { REPORT } else { self.config().report }
+        if self.get().report == Nanos::ZERO { REPORT } else { self.get().report }
     }
 }
 

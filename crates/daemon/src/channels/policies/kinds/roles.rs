@@ -13,7 +13,7 @@ impl Runs for RolesPolicy {
     fn controller(&self, fabric: &Fabric, _record: &Shared, now: Instant) -> Result<Box<dyn Controller>, Problem> {
         let RolesPolicy { channel, event_bits, fade, .. } = self;
         check_bits(*event_bits)?;
-        let settle = fabric.report_period() + ON_THE_WAY;
+        let settle = fabric.settings.report_period() + ON_THE_WAY;
         let terms = CapacityTerms { tolerance: TOLERANCE, settle, ..CapacityTerms::default() };
         let roles = Roles::new(&quality(channel), *event_bits as f64, terms, now);
         Ok(Box::new(if *fade { roles.fading() } else { roles }))

@@ -12,7 +12,7 @@ const PERIODS: std::ops::RangeInclusive<Nanos> = Nanos::from_millis(10)..=Nanos:
 impl Runs for SpreadPolicy {
     fn controller(&self, fabric: &Fabric, _record: &Shared, now: Instant) -> Result<Box<dyn Controller>, Problem> {
         let SpreadPolicy { channel, attribute, period_ns, .. } = self;
-        let period = period_ns.unwrap_or_else(|| fabric.report_period());
+        let period = period_ns.unwrap_or_else(|| fabric.settings.report_period());
         if !PERIODS.contains(&period) {
             return Err(refused::out_of_range("period_ns", period, "10 ms to 1 h"));
         }

@@ -41,7 +41,7 @@ impl Fabric {
     /// Calls a policy, and passes its decisions to the manager. The CPU time of both counts as the policy's.
     fn call_policy(&self, mut call: Call, now: &dyn Fn() -> Instant) {
         let (before, mut decisions) = (clock::thread_cpu(), Vec::new());
-        let outcome = contain(|| call.run(&self.host, now(), &mut decisions));
+        let outcome = contain(|| call.run(&self.network.host, now(), &mut decisions));
         let Call { seat, number, called, .. } = call;
         if let Err(message) = outcome {
             // The controller's state may be half changed: it is not called again.
