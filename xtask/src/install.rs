@@ -8,6 +8,9 @@ use xshell::{Shell, cmd};
 use crate::tools::target;
 use crate::{build, laboratory};
 
+/// The profile of `Cargo.toml` for what is installed, and its folder in the target folder.
+const PROFILE: &str = "installed";
+
 /// Builds with optimisation and installs everything.
 pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
     build(sh)?;
@@ -17,22 +20,23 @@ pub(crate) fn run(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
 /// Builds the programs and the library with optimisation, with the laboratory in the daemon.
 pub(crate) fn build(sh: &Shell) -> Result<()> {
     laboratory::build(sh)?;
-    cmd!(sh, "cargo build --release --locked -p qfabric-cli -p qfabric-player -p qfabric-conference -p qfabric-ffi")
-        .run()?;
+    let packages = ["qfabric-cli", "qfabric-player", "qfabric-conference", "qfabric-ffi"].map(|name| ["-p", name]);
+    let packages = packages.as_flattened();
+    cmd!(sh, "cargo build --profile {PROFILE} --locked {packages...}").run()?;
     Ok(())
 }
 
 /// Installs what [`build`] has built.
 pub(crate) fn place_all(sh: &Shell, prefix: &str, destdir: &str) -> Result<()> {
-    let release = target(sh)?.join("release");
-    let man = build::pages(sh, &release.join("qfabric"))?;
+    let built = target(sh)?.join(PROFILE);
+    let man = build::pages(sh, &built.join("qfabric"))?;
     let under = |path: &str| PathBuf::from(format!("{destdir}{prefix}/{path}"));
 
     for program in ["qfabric", "qfabric-player", "qfabric-conference"] {
-        place(sh, "755", &release.join(program), &under(&format!("bin/{program}")))?;
+        place(sh, "755", &built.join(program), &under(&format!("bin/{program}")))?;
     }
     for library in ["libqfabric.so", "libqfabric.a"] {
-        place(sh, "644", &release.join(library), &under(&format!("lib/{library}")))?;
+        place(sh, "644", &built.join(library), &under(&format!("lib/{library}")))?;
     }
     place(sh, "644", Path::new("crates/ffi/include/qfabric.h"), &under("include/qfabric.h"))?;
     pkg_config(sh, prefix, &under("lib/pkgconfig/qfabric.pc"))?;
@@ -76,4 +80,31 @@ fn pkg_config(sh: &Shell, prefix: &str, to: &Path) -> Result<()> {
 fn place(sh: &Shell, mode: &str, from: &Path, to: &Path) -> Result<()> {
     cmd!(sh, "install -D -m {mode} {from} {to}").run()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn text(file: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        fs::read_to_string(root.join(file)).unwrap()
+    }
+
+    #[test]
+    fn the_profile_is_small_unwinds_and_names_packages_that_exist() {
+        let manifest: toml::Table = toml::from_str(&text("Cargo.toml")).unwrap();
+        let profile = &manifest["profile"][PROFILE];
+        assert_eq!((profile["lto"].as_str(), profile["strip"].as_str()), (Some("fat"), Some("symbols")));
+        for name in [PROFILE, "release"] {
+            let panic = manifest["profile"][name].get("panic").and_then(toml::Value::as_str);
+            assert!(panic.is_none_or(|panic| panic == "unwind"), "{name}: the daemon contains panics");
+        }
+        let lock = text("Cargo.lock");
+        let mut packages = profile["package"].as_table().unwrap().keys().filter(|name| *name != "*");
+        let missing = packages.find(|name| !lock.contains(&format!("name = \"{name}\"\n")));
+        assert_eq!(missing, None, "cargo ignores the settings of this package");
+    }
 }

@@ -1,5 +1,6 @@
 //! Finds the daemon, or starts one inside this process, so that `run` also works on a host without a daemon.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use qfabric_client::{Client, ClientError};
@@ -82,6 +83,15 @@ impl Daemon {
 /// Connects to a running daemon, at `socket` or in the usual places.
 pub(crate) fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
     connect(socket).map_err(failure)
+}
+
+/// Device, number and time of the socket's file. A daemon that starts makes a new file.
+pub(crate) type DaemonMark = (u64, u64, i64, i64);
+
+/// Tells the daemon at this socket from earlier and later ones; none if there is no socket.
+pub(crate) fn daemon_mark(socket: &Path) -> Option<DaemonMark> {
+    let file = std::fs::symlink_metadata(socket).ok()?;
+    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
 fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {

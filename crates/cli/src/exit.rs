@@ -76,6 +76,13 @@ impl Failure {
     }
 }
 
+/// The message alone, for a failure that does not end the command.
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 /// A problem as a terminal shows it: the message, then the next step on a line of its own. No other code lays out a
 /// problem.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,9 @@
 //!                   │ refused: never runs   └────────────────┘
 //! ```
 //! With `--after` the program starts first and is admitted while it runs. If it is refused, the program is ended.
+//! `held.rs`: the contract over restarts of the daemon.
+
+mod held;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,8 @@ use crate::contract::{ContractArgs, mechanisms};
 use crate::exit::{Done, Failure, Outcome};
 use crate::program::{Running, Waiting};
 use crate::{output, profiles};
+
+use held::{Held, Request};
 
 /// Milliseconds between two reads of the application's row, at first and later. A report misses at most this time,
 /// because the daemon removes an application when its process ends.
@@ -45,7 +50,8 @@ Examples: qfabric run --fps 25 -- mpv film.mkv
 /// Without a daemon, `run` does the daemon's work itself while the program runs; this needs CAP_SYS_NICE, and root for
 /// the mechanism ext. Ends with the exit code of the program, or with 128+n if signal n ended it. If the contract is
 /// refused, ends with 3 and the program never runs. If no mechanism works here, ends with 4: run
-/// `qfabric doctor`. To find good values for the options, run `qfabric probe`.
+/// `qfabric doctor`. If the daemon restarts, the program continues, and `run` asks the new daemon again. To find good
+/// values for the options, run `qfabric probe`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -62,6 +68,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Write the achieved quality as JSON to this file at the end; - is stdout
+    ///
+    /// One row; one more, before it, for each contract that a restart of the daemon ended.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Reserve only after the program has run for this time, such as 500ms
@@ -117,6 +125,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     check_mechanism(&service.client, args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract };
     let drawn = args.joint.as_ref().map(Claim::from);
+    let daemon = connect::daemon_mark(service.client.socket());
     let admit = || admit(&service.client, &request, args.claim.as_ref().or(drawn.as_ref()));
     let (running, admitted) = match args.after {
         None => {
@@ -139,20 +148,33 @@ pub(crate) fn run(args: Args) -> Outcome {
     if let (Some(missing), false) = (admitted.memory.as_ref().and_then(|memory| memory.missing.as_ref()), args.quiet) {
         output::note(format_args!("qfabric: memory is promised and counted, but not protected: {missing}"));
     }
-    if let Some(EnergyGoal::Save) = args.energy {
-        save_energy(&service.client, admitted.id, args.quiet);
-    }
-    let (code, last, left) = follow(running, &service.client, admitted, args.quiet)?;
+    let request = Request {
+        client: &service.client,
+        application: &request,
+        joint: drawn.as_ref(),
+        mechanism: args.mechanism,
+        saves_energy: matches!(args.energy, Some(EnergyGoal::Save)),
+        quiet: args.quiet,
+    };
+    request.ask_for_energy(admitted.id);
+    let mut held = Held::new(request, admitted, daemon);
+    let (code, left) = follow(running, &mut held)?;
     if let Some(policy) = left.filter(|_| args.after.is_none() && may_be_own_scheduling(code, &service.client)) {
         output::note(own_scheduling(&args.command, code, policy));
     }
+    finish(&args, &held, &service.place())?;
+    Ok(code)
+}
+
+/// Writes the report and prints the summaries.
+fn finish(args: &Args, held: &Held<'_>, place: &str) -> Result<(), Failure> {
     if let Some(path) = &args.report {
-        output::write_json(path, &[Row::of(&last)])?;
+        output::write_json(path, &held.all().map(Row::of).collect::<Vec<_>>())?;
     }
     if !args.quiet {
-        output::note(summary(&last, &service.place()));
+        held.all().for_each(|one| output::note(summary(one, place)));
     }
-    Ok(code)
+    Ok(())
 }
 
 /// A program without a lower clock runs on: it keeps its deadlines, and uses more energy.
@@ -208,39 +230,28 @@ fn milliseconds(time: Nanos) -> u32 {
     u32::try_from(time.get().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Waits for the end of the program. Returns its exit code, the last row that the daemon showed of it, and the
-/// real-time policy that the program had set for itself at its end.
-fn follow(
-    program: Running,
-    client: &Client,
-    admitted: Application,
-    quiet: bool,
-) -> Result<(Done, Application, Option<Policy>), Failure> {
-    let mut last = admitted;
-    let id = last.id;
+/// Waits for the end of the program. Returns its exit code, and the real-time policy that the program had set for itself
+/// at its end.
+fn follow(program: Running, held: &mut Held<'_>) -> Result<(Done, Option<Policy>), Failure> {
     for look in (0_u32..=FIRST_LOOKS).chain(std::iter::repeat(FIRST_LOOKS)) {
         let ended = program.ended_within(if look < FIRST_LOOKS { LOOK_MS.0 } else { LOOK_MS.1 })?;
-        match of_same_process(client.application(id), last.pid) {
-            Ok(application) => {
-                if let Some(news) = rhythm_news(&last, &application).filter(|_| !quiet) {
-                    output::note(format_args!("qfabric: {news}"));
-                }
-                last = application;
-            }
+        match held.look() {
+            Ok(()) => {}
             // The daemon removes a program that has ended; it may notice the end before this process does.
             Err(_) if ended || program.ended_within(LOOK_MS.0)? => break,
             // The daemon may have ended or may be restarting. The program continues, so keep waiting for its end.
-            Err(error) => warn_once(&error),
+            Err(error) => held.lose(&error),
         }
         if ended {
             break;
         }
+        held.ask_again();
     }
-    release(client, &last);
+    held.release();
     // A program that has ended keeps its pid and its policy until it is reaped.
-    let policy = SchedAttr::of(ThreadId(last.pid)).ok().map(|attr| attr.policy);
+    let policy = SchedAttr::of(ThreadId(held.pid())).ok().map(|attr| attr.policy);
     let chosen = policy.filter(|policy| [Policy::FIFO, Policy::RR].contains(policy));
-    Ok((program.reap()?, last, chosen))
+    Ok((program.reap()?, chosen))
 }
 
 /// True if a program with this exit code may have failed because of its reservation. A signal ended it, or it obeyed
@@ -300,16 +311,6 @@ pub(crate) fn release(client: &Client, last: &Application) {
     if of_same_process(client.application(last.id), last.pid).is_ok() {
         let _ = client.release(last.id);
     }
-}
-
-fn warn_once(error: &ClientError) {
-    use std::sync::Once;
-    static WARNED: Once = Once::new();
-    let why = match error {
-        ClientError::Refused(_) => "the daemon no longer has a reservation for the program".to_owned(),
-        other => other.to_string(),
-    };
-    WARNED.call_once(|| output::note(format_args!("qfabric: {why}; the program continues without the daemon")));
 }
 
 #[derive(serde::Serialize)]

@@ -1891,7 +1891,9 @@ enum qf_status qf_last_joint_refusal(struct qf_joint_refusal *refusal);
  * At most `most` are written to `holders`, which may be null if `most` is 0; `*count` is the number of all. QF_STATE
  * as for qf_last_joint_refusal. Call it before another call of the thread fails.
  */
-enum qf_status qf_last_joint_holders(struct qf_joint_holder *holders, size_t most, size_t *count);
+enum qf_status qf_last_joint_holders(struct qf_joint_holder *holders,
+                                     size_t most,
+                                     size_t *count);
 
 /**
  * Lets the calling process answer for an application of this host. QF_REFUSED if another user answers for it. Free

@@ -516,7 +516,8 @@ pub unsafe extern "C" fn qf_last_joint_holders(
     count: *mut usize,
 ) -> qf_status {
     let read = || {
-        let found = holders_of(&joint_refusal().ok_or_else(not_refused)?);
+        let refusal = joint_refusal().ok_or_else(not_refused)?;
+        let found = holders_of(&refusal);
         // SAFETY: the caller guarantees it.
         unsafe { put("the number of holders", count, found.len()) }?;
         for (at, holder) in found.into_iter().take(most).enumerate() {

@@ -67,6 +67,7 @@ impl Mounts {
     }
 
     /// Folder of `pid`'s group in the hierarchy of a controller; in the version 2 hierarchy if `controller` is empty.
+    /// In a control group namespace, the path of a group outside has `..`, and need not exist.
     pub fn group_of(&self, pid: i32, controller: &str) -> Option<PathBuf> {
         let text = files::text(format!("/proc/{pid}/cgroup")).ok()?;
         let group = group_in(&text, controller)?;

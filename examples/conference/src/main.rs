@@ -34,7 +34,7 @@ struct Cli {
 enum Command {
     /// Send pictures to all hosts that join, until Ctrl-C. A line of standard input changes the level: CODEC:QUALITY:SIZE,
     /// or `quality N`, `size S`, `codec C`
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Decode and show what a host serves, until Ctrl-C. Nothing is drawn: rates and times are printed
     Join(Join),
     /// Ask the server of a channel for another level
@@ -130,7 +130,7 @@ struct Set {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Serve(options) => serving(options),
+        Command::Serve(options) => serving(*options),
         Command::Join(options) => joining(options),
         Command::Level(set) => request_level(set.socket.as_ref(), &set.channel, set.level),
     };

@@ -7,8 +7,7 @@
 //! The daemon follows threads and children of each process, as for `run`. Processes that join a unit or a control group
 //! later in another way are looked for at every look, as are processes whose contract ended with the daemon.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use qfabric_linux::threads;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{Contract, MechanismName, ThreadId};
 
-use crate::connect::{self, Service};
+use crate::connect::{self, DaemonMark, Service, daemon_mark};
 use crate::contract::{ContractArgs, mechanisms};
 use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::interrupt::interrupted_or_hung_up;
@@ -184,14 +183,6 @@ impl One {
     fn lives(&self) -> bool {
         self.began.is_some() && self.began == threads::start_time(ThreadId(self.last.pid))
     }
-}
-
-/// Device, number and time of the socket's file. A daemon that starts makes a new file.
-type DaemonMark = (u64, u64, i64, i64);
-
-fn daemon_mark(socket: &Path) -> Option<DaemonMark> {
-    let file = std::fs::symlink_metadata(socket).ok()?;
-    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
 impl<'a> Attached<'a> {

@@ -156,6 +156,48 @@ fn after_a_restart_attach_asks_again_and_run_and_attach_leave_the_contract_of_a_
     }
 }
 
+/// `run` that runs until it is signalled, and the process id of its program.
+fn running(folder: &Path) -> (Child, i32) {
+    let mut run = qfabric(folder);
+    run.args("run --fixed 0.1 --report - -- sleep 600".split_whitespace());
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let application = || answer_of(folder, "status --json").json()["applications"][0].clone();
+    wait_until(|| application()["threads"][0].is_object());
+    let pid = application()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    (run, pid.unwrap())
+}
+
+#[test]
+fn after_a_restart_of_the_daemon_run_reserves_for_its_program_again() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), "");
+    let (run, program) = running(folder.path());
+    wait_until(|| policy(program) == DEADLINE);
+    drop(daemon);
+    assert_eq!(policy(program), OTHER, "a daemon that ends restores the threads");
+    let _daemon = Daemon::start(folder.path(), "");
+    wait_until(|| policy(program) == DEADLINE);
+    let ended = end(run, Signal::TERM);
+    ended.expect(143, &["the daemon has restarted; asking again"]);
+    assert_eq!(ended.json().as_array().map(Vec::len), Some(2), "one row for each contract");
+}
+
+#[test]
+fn a_contract_of_run_that_another_command_ends_is_not_requested_again() {
+    let Some(_lock) = live() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let (mut run, program) = running(folder.path());
+    attach(folder.path(), &format!("{program} --end")).expect(0, &[]);
+    let mut line = String::new();
+    BufReader::new(run.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("the contract of sleep has ended"), "{line}");
+    assert_eq!(policy(program), OTHER);
+    let ended = end(run, Signal::TERM);
+    assert_eq!(ended.json().as_array().map(Vec::len), Some(1), "one row");
+}
+
 #[test]
 fn a_contract_that_another_command_ends_is_not_requested_again() {
     let Some(_lock) = live() else { return };

@@ -195,7 +195,9 @@ fn the_channel_commands_of_the_readme_work_in_their_order() {
     std::fs::write(work.join("frame.h"), FORMAT).unwrap();
     std::fs::write(work.join("frames.json"), "{\"number\": 1, \"size\": 1400}\n".repeat(3)).unwrap();
     let readme = include_str!("../../../../README.md");
-    let block = readme.split("```sh\n").find(|block| block.starts_with("qfabric channel init-ca")).unwrap();
+    // The mark of a block is on its first line.
+    let mut blocks = readme.split("```sh").filter_map(|block| block.split_once('\n')).map(|(_, text)| text);
+    let block = blocks.find(|text| text.starts_with("qfabric channel init-ca")).unwrap();
     let lines: Vec<&str> = block.split("```").next().unwrap().lines().collect();
     assert!(lines.len() >= 5, "{lines:?}");
     let shell = |line: &str| {

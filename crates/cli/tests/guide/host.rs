@@ -42,12 +42,14 @@ const PROGRAMS: [(&str, &str); 8] = [
 const PLAYER: &str = "exec ffmpeg -loglevel error -re -i film.mkv -f null - </dev/null";
 
 /// Files that pages name without showing them.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 7] = [
     ("frame.h", "struct frame { int number; };"),
     ("f.ec", "return 1;"),
     ("g.ec", "return 1;"),
     ("small.ec", "return input.number < get_attribute(most);"),
     ("calm.ec", "struct output { long rate_milli; };\noutput.rate_milli = 12500;\nreturn 1;"),
+    ("stream.toml", "[video]\nframe_rate = 25\nframe_size = \"8kB\"\n[local]\ncomputation = \"1ms\"\n"),
+    ("tasks.json", "[{\"id\": \"T1\", \"period\": 3, \"service\": 1, \"window\": [1, 2]}]"),
 ];
 
 const CONFIGURATION: &str = "[channels]\nenabled = true\nengine = \"none\"\nhost = \"alpha\"\n";

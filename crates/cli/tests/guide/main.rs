@@ -1,4 +1,5 @@
-//! Runs the blocks of shell of the guide as a reader would: in order, beside a daemon, in namespaces of their own.
+//! Runs the blocks of shell of the guide and the README as a reader would: in order, beside a daemon, in namespaces of
+//! their own.
 //! `sh,no-run: REASON` marks a block that cannot run here, and `sh,no-daemon` one without a daemon.
 
 mod host;
@@ -51,10 +52,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The names and texts of the guide's pages.
+/// The names and texts of the guide's pages, and of the README.
 fn pages() -> Vec<(String, String)> {
     let files = fs::read_dir(root().join("docs/guide/src")).unwrap().map(|entry| entry.unwrap().path());
     let pages = files.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let pages = pages.chain([root().join("README.md")]);
     let name = |path: &PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
     let mut pages: Vec<_> = pages.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect();
     pages.sort();
@@ -122,7 +124,7 @@ fn runs_the_pages() {
 }
 
 #[test]
-fn every_block_of_shell_in_the_guide_runs() {
+fn every_block_of_shell_in_the_guide_and_the_readme_runs() {
     let unshare = ["--mount", "--net", "--"];
     if Command::new("unshare").args(unshare).arg("true").status().map_or(true, |status| !status.success()) {
         return skip("root and unshare are needed");
@@ -152,6 +154,14 @@ fn a_block_that_is_not_run_says_why() {
     println!("{} of {} blocks are not run: {reasons:#?}", reasons.len(), all.len());
     assert!(reasons.iter().all(|reason| reason.len() > 5));
     assert!(reasons.len() * 2 < all.len(), "{} of {} blocks are not run", reasons.len(), all.len());
+}
+
+#[test]
+fn the_readme_has_blocks_that_are_run() {
+    let (_, readme) = pages().into_iter().find(|(name, _)| name == "README").unwrap();
+    let blocks = blocks(&readme);
+    let run = blocks.iter().filter(|block| !matches!(block.mark, Mark::NotRun { .. })).count();
+    assert!(run >= 4, "{run} of {} blocks of the README are run", blocks.len());
 }
 
 #[test]

@@ -275,7 +275,13 @@ impl Fabric {
 
     fn offer(&self, number: u64, offered: Offered, held_ns: Nanos) -> Offer {
         let Offered { giver, asked, memory, .. } = offered;
-        Offer { host: giver, share: asked.share, memory, held_ns, claim: Claim { host: self.network.host.clone(), number } }
+        Offer {
+            host: giver,
+            share: asked.share,
+            memory,
+            held_ns,
+            claim: Claim { host: self.network.host.clone(), number },
+        }
     }
 
     /// An earlier offer to this process for the same share and memory, if it is still valid.

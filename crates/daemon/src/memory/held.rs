@@ -56,7 +56,7 @@ impl Memory {
     /// # Errors
     /// The amount does not fit; nothing is promised.
     pub(crate) fn lend(&self, id: &JointId, bytes: Bytes) -> Result<(), MemoryRefusal> {
-        self.accounts.with(|accounts| accounts.hold(id, Owner::NOBODY, bytes, false))
+        self.accounts.with(|accounts| accounts.hold(id, Owner::NOBODY, &[], bytes, false))
     }
 
     /// Whether the caller may draw from the memory of a contract: its owner, and for contracts of other hosts everybody who

@@ -37,7 +37,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use qfabric_broker::{MemoryBroker, MemoryRequester};
-use qfabric_linux::memory;
+use qfabric_linux::memory::{self, ProcessMemory};
 use qfabric_linux::memory_groups::{MemoryGroups, MemoryLack, ReserveGroup};
 use qfabric_sync::{Lock, rank};
 use qfabric_types::api::contracts::JointId;
@@ -153,14 +153,19 @@ impl Memory {
         }
     }
 
-    /// Adds the reserve to the answer about an application. Reads files of the kernel.
+    /// Adds the reserve to the answer about an application. Reads files of the kernel if there is one.
     pub(crate) fn complete(&self, application: &mut Application) {
+        self.complete_by(application, memory::of_process);
+    }
+
+    /// As [`Memory::complete`]; `read` gives the memory of a process. Without a promise it is not called: most
+    /// applications have none, and the web page asks for all of them four times a second.
+    fn complete_by(&self, application: &mut Application, read: impl FnOnce(i32) -> Option<ProcessMemory>) {
         application.memory = self.accounts.with(|accounts| accounts.status(application.id));
-        let now = memory::of_process(application.pid).unwrap_or_default();
-        if let Some(status) = &mut application.memory {
-            (status.used, status.swapped) = (now.resident, now.swapped);
-            (status.locked, status.major_faults) = (now.locked, now.major_faults);
-        }
+        let Some(status) = &mut application.memory else { return };
+        let now = read(application.pid).unwrap_or_default();
+        (status.used, status.swapped) = (now.resident, now.swapped);
+        (status.locked, status.major_faults) = (now.locked, now.major_faults);
     }
 
     /// Adds the memory to the status of the host. Reads files of the kernel.

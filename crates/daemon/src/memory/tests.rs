@@ -5,6 +5,7 @@ use qfabric_types::api::memory::{AllocationId, AllocationPlace, MemoryAnswer, Me
 use super::session::Session;
 use super::*;
 use crate::auth::Peer;
+use crate::metrics::tests::application;
 
 const PAGE: u64 = 4096;
 
@@ -85,7 +86,7 @@ fn memory_of_a_loan_is_promised_to_no_other_and_names_the_host_that_asked() {
     let refused = memory.lend(&second, Bytes::from_mib(1)).unwrap_err();
     assert_eq!((refused.holders[0].name.as_str(), promised(&memory)), ("for alpha", Bytes::new(100 * PAGE)));
     let contract: JointId = "gamma:7".parse().unwrap();
-    memory.hold(&contract, Owner::NOBODY, Bytes::new(PAGE), Bytes::ZERO).unwrap();
+    memory.hold(&contract, Owner::NOBODY, &[], Bytes::new(PAGE), Bytes::ZERO).unwrap();
     assert_eq!(memory.without_contract(), Bytes::new(100 * PAGE));
     memory.free_held(&contract);
     memory.free_held(&first);
@@ -329,6 +330,28 @@ fn a_promise_to_a_program_is_counted_and_ends_with_it() {
     drop(promise);
     memory.settle();
     assert_eq!(promised(&memory), Bytes::ZERO);
+    memory.put_back();
+}
+
+#[test]
+fn the_files_of_a_process_are_read_only_if_it_has_a_promise() {
+    let memory = memory("global_reserve = \"1M\"");
+    let pid = std::process::id() as i32;
+    let target = PromiseTarget { owner: Owner { uid: 0, gid: 0 }, groups: &[], name: "player", pid, from: None };
+    let promise = memory.promise(target, Bytes::new(500_000)).unwrap();
+    promise.belongs_to(AppId(4));
+    let mut read = Vec::new();
+    for id in [3, 4] {
+        let mut shown = Application { pid, ..application(id) };
+        memory.complete_by(&mut shown, |pid| {
+            read.push((id, pid));
+            Some(ProcessMemory { resident: Bytes::new(7), ..ProcessMemory::default() })
+        });
+        assert_eq!(shown.memory.map(|memory| memory.used), (id == 4).then_some(Bytes::new(7)));
+    }
+    assert_eq!(read, [(4, pid)]);
+    drop(promise);
+    memory.settle();
     memory.put_back();
 }
 

@@ -80,6 +80,8 @@ fn every_view_shows_what_the_daemon_knows() {
     assert_eq!(call(service.socket(), "POST", "/v1/policies", STARTED).0, 201);
     beside_jobs(&client, || {
         browser.show(&page);
+        // Those of an application are made when it is chosen.
+        browser.draws(1);
         browser.select("film");
         for (view, part) in [
             ("#host", "alpha"),
@@ -121,6 +123,11 @@ fn the_page_follows_the_colours_of_the_system() {
     assert_ne!(background("light"), background("dark"));
 }
 
+/// Notes the kinds of changes in the table of applications.
+const OBSERVE: &str = "window.changes = [], \
+                       new MutationObserver((all) => window.changes.push(...all.map((one) => one.type))) \
+                       .observe(one('#applications tbody'), {childList: true, characterData: true, subtree: true})";
+
 #[test]
 fn values_change_while_the_page_is_open_and_the_keyboard_reaches_them() {
     let Some(mut browser) = Browser::start().filter(|_| may_reserve()) else { return };
@@ -139,8 +146,11 @@ fn values_change_while_the_page_is_open_and_the_keyboard_reaches_them() {
         browser.press("Enter");
         browser.until("!one('#detail').hidden");
         let jobs = "Number(one('#applications tbody tr').cells[9].innerText)";
+        browser.value(OBSERVE);
         let before = browser.value(jobs);
         browser.until(&format!("{jobs} > {before}"));
+        let kinds = browser.value("[...new Set(window.changes)].join()");
+        assert_eq!(kinds, "characterData", "rows keep their cells and text nodes");
         assert_eq!(browser.value("document.activeElement.matches('#applications button')"), true, "the focus stays");
     });
     browser.shows("#detail-text", "This application has left.");

@@ -123,7 +123,7 @@ impl Checker<'_> {
                 fold::binary(op, a, b, self.findings.line(sign))
             }
             Operator::Compare(op) => {
-                self.warn_unsigned(op, sign, &a, &b);
+                self.findings.warn_unsigned(op, sign, &a, &b);
                 fold::compare(op, a, b)
             }
             Operator::And => fold::and(a, b),

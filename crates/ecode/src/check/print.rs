@@ -98,12 +98,13 @@ impl Checker<'_> {
         let bytes = from.ty.size().min(how.precision.map_or(u32::MAX, u32::from));
         let most = Prints::MOST_BYTES;
         let Some(shown) = u8::try_from(bytes).ok().filter(|shown| *shown <= most) else {
-            let message = format!("`{}` has {bytes} bytes, `printf` shows at most {most}", self.findings.quote(written.span));
+            let message =
+                format!("`{}` has {bytes} bytes, `printf` shows at most {most}", self.findings.quote(written.span));
             let error = Diagnostic::new(written.span, message, "too long");
             return self.findings.fail(error.help("show the first of them, as in `%.16s`"));
         };
         let words = bytes.div_ceil(8).max(1);
-        let offset = self.allocate(8 * words, 8, "an intermediate value", written.span)?;
+        let offset = self.frame.allocate(8 * words, 8, "an intermediate value", written.span, &mut self.findings)?;
         let place = |number: u32, ty| Place { base: Base::Local, offset: offset + 8 * number, indices: Vec::new(), ty };
         let before = from.before.take().map_or_else(|| constant(0, Scalar::I32), |before| *before);
         // The copy may leave the end of the last word as it is.

@@ -152,8 +152,9 @@ impl Checker<'_> {
     }
 
     fn return_statement(&mut self, value: Option<&Expr>, span: Span, body: &mut Vec<hir::Stmt>) -> Checked<()> {
-        if let Some(value) = value {
-            self.warn_negative_verdict(value);
+        let is_program = self.frame.is_entry && self.frame.name.is_empty();
+        if let Some(value) = value.filter(|_| is_program) {
+            self.findings.warn_negative_verdict(value);
         }
         let value = match (value, self.frame.result.clone()) {
             (Some(value), Some(Type::Scalar(ty))) => Some(super::fold::cast(self.number(value)?, ty)),

@@ -40,7 +40,7 @@ impl Findings<'_> {
     pub(super) fn warn_negative_verdict(&mut self, value: &Expr) {
         let ExprKind::Unary(UnaryOp::Minus, operand) = &value.kind else { return };
         let is_bare = value.span.end == operand.span.end && matches!(operand.kind, ExprKind::Int(1.., _));
-        if is_bare && self.frame.is_entry && self.frame.name.is_empty() {
+        if is_bare {
             let message = "a negative verdict passes the event, because only 0 drops it";
             let warning = Diagnostic::new(value.span, message, "passes the event");
             let help = "write `return 0;` to drop the event; if you mean to pass it, write `return 1;`";

@@ -10,7 +10,8 @@
 //! Source: thesis §4.3 (Figure 28), §4.5. Departure: an offer *holds* its amount, so that the same amount is not
 //! promised to two askers; a hold expires, so that a crashed asker does not block the amount for long.
 //!
-//! `Request` and `Offer` carry bytes of memory in `other`: what is asked beside the amount, and what is kept of it.
+//! `Request` and `Offer` carry bytes of memory in `other`: the memory that is asked for beside the amount, and the part of
+//! it that the lender holds.
 //! Hosts of older versions write zero there and do not read it, so they lend, and borrow, the amount alone.
 
 use std::collections::BTreeMap;

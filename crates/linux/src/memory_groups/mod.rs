@@ -24,7 +24,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use qfabric_sync::assert_may_block;
 use qfabric_types::Bytes;
@@ -48,9 +48,22 @@ const SWAP: &str = "memory.swap.max";
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.problem())]
 pub enum GroupError {
-    File { path: PathBuf, source: io::Error },
-    Record { path: PathBuf, source: io::Error },
-    NoGroup { pid: i32 },
+    File {
+        path: PathBuf,
+        source: io::Error,
+    },
+    Record {
+        path: PathBuf,
+        source: io::Error,
+    },
+    NoGroup {
+        pid: i32,
+    },
+    /// The folder of the group, as this process would name it, does not have the process.
+    Elsewhere {
+        pid: i32,
+        path: PathBuf,
+    },
 }
 
 impl GroupError {
@@ -68,6 +81,14 @@ impl GroupError {
             GroupError::NoGroup { pid } => (
                 format!("process {pid} has no control group of version 2"),
                 "start the program in a control group of version 2",
+            ),
+            GroupError::Elsewhere { pid, path } => (
+                format!(
+                    "the daemon cannot find the control group of process {pid}: {} does not have it, because the \
+                     daemon is in a control group namespace of its own",
+                    path.display()
+                ),
+                "start the daemon's container with --cgroupns host and /sys/fs/cgroup of the host",
             ),
         };
         Problem::new("memory_group", message, next_step)
@@ -119,9 +140,9 @@ impl MemoryGroups {
     /// Moves a process and its children into a protected group. `reserve` is a number that no other group has.
     ///
     /// # Errors
-    /// The kernel refuses; nothing stays changed.
+    /// The kernel refuses, or the process could not be moved back later; nothing stays changed.
     pub fn protect(&mut self, reserve: u64, pid: i32, bytes: Bytes) -> Result<(), GroupError> {
-        let former = self.mounts.group_of(pid, "").ok_or(GroupError::NoGroup { pid })?;
+        let former = having(pid, self.mounts.group_of(pid, "").ok_or(GroupError::NoGroup { pid })?)?;
         self.prepare()?;
         let group = self.group(reserve);
         self.record.groups.insert(reserve, Group { path: group.clone(), former });
@@ -236,6 +257,22 @@ impl Drop for MemoryGroups {
     fn drop(&mut self) {
         // A failure stays in the record, for the next start.
         let _ = self.record.put_back(self.folders);
+    }
+}
+
+/// The group, if it has the process. `/proc` names groups below the root of this process's control group namespace, and
+/// those outside with `..`; the mounted tree may have another root. A process that is moved back to such a name would
+/// come into a group of others.
+fn having(pid: i32, group: PathBuf) -> Result<PathBuf, GroupError> {
+    let is_inside = !group.components().any(|part| part == Component::ParentDir);
+    let has_process = || match files::text(group.join(PROCESSES)) {
+        Ok(text) => text.split_whitespace().any(|word| word.parse() == Ok(pid)),
+        // A threaded group does not list processes.
+        Err(error) => error.raw_os_error() == Some(libc::EOPNOTSUPP),
+    };
+    match is_inside && has_process() {
+        true => Ok(group),
+        false => Err(GroupError::Elsewhere { pid, path: group }),
     }
 }
 

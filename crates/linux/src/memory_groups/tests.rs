@@ -130,6 +130,30 @@ fn a_group_that_stays_keeps_its_promise_no_longer_and_no_other_group() {
     assert_eq!(groups.record.groups.keys().copied().collect::<Vec<_>>(), [1]);
 }
 
+/// In a control group namespace of its own a daemon sees `/../slice` for a group outside, and `/` for its own group.
+#[test]
+fn a_group_that_does_not_have_the_process_is_refused_with_the_option_of_the_container() {
+    let tree = Tree::new();
+    let slice = tree.root().join("slice");
+    assert!(having(7, slice.clone()).is_err(), "another root is mounted");
+    fs::write(slice.join(PROCESSES), "5\n7\n").unwrap();
+    assert_eq!(having(7, slice.clone()).unwrap(), slice);
+    let outside = having(7, tree.root().join("slice/../slice")).unwrap_err().problem();
+    assert!(outside.message.contains("process 7") && outside.next_step.contains("--cgroupns host"), "{outside:?}");
+    assert!(having(7, tree.root().join("none")).is_err(), "no such group");
+}
+
+#[test]
+fn a_process_outside_the_tree_stays_where_it_is() {
+    let tree = Tree::new();
+    let mut groups = tree.groups();
+    let pid = std::process::id() as i32;
+    // The tree of the test is not the one that the kernel names; without version 2 there is no name at all.
+    let refused = groups.protect(1, pid, Bytes::from_mib(1)).unwrap_err();
+    assert!(matches!(refused, GroupError::Elsewhere { .. } | GroupError::NoGroup { .. }), "{refused}");
+    assert!(groups.record.groups.is_empty() && !groups.reserve_group(1).0.exists());
+}
+
 #[test]
 fn a_record_with_foreign_paths_is_refused() {
     let tree = Tree::new();

@@ -35,9 +35,10 @@ fn held(proc: &Path) -> io::Result<BTreeSet<u64>> {
         for link in of_threads.chain(numbered(&process.join("fd"))?) {
             found.extend(target(&link)?.and_then(|target| inode(&target)));
         }
-        let space = target(&process.join("ns/mnt"))?;
-        if space.is_some_and(|space| mounts.insert(space)) {
-            let table = until_ended(files::text(process.join("mountinfo")))?.unwrap_or_default();
+        let Some(space) = target(&process.join("ns/mnt"))?.filter(|space| !mounts.contains(space)) else { continue };
+        // A process that ends here leaves the mounts to the next one of its mount namespace.
+        if let Some(table) = until_ended(files::text(process.join("mountinfo")))? {
+            mounts.insert(space);
             found.extend(table.split_whitespace().filter_map(inode));
         }
     }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use qfabric_link as link;
 
-use super::super::network::Network;
+use super::super::network::Way;
 use super::*;
 
 #[test]
@@ -16,7 +16,7 @@ fn a_network_that_could_not_be_joined_again_is_joined_by_a_later_attempt() {
     let ending = Ending::new().unwrap();
     let (requests, _commands) = control::requests(ending.control_wake().clone());
     let fabric = Fabric::start(&config, requests, Arc::default(), Arc::default(), &ending).unwrap();
-    let Network::Linked { link, config, .. } = &fabric.network else { panic!("there is a network") };
+    let Way::Linked { link, config, .. } = &fabric.network.way else { panic!("there is a network") };
     assert!(fabric.renew() && link.is_open(), "nothing is due");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = vec![taken.local_addr().unwrap().to_string().parse().unwrap()];

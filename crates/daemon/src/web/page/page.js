@@ -153,10 +153,15 @@ const tables = {
 };
 
 let charts = null;
+/** The charts of an application, made when the first one is chosen: until then they would only delay the first view. */
+let detail = null;
 
 function makeCharts() {
-  charts = {
-    host: timeChart(at("chart-host"), ["granted", "guaranteed", "capacity"], (cpus) => `${+cpus.toFixed(3)} CPU`),
+  charts = { host: timeChart(at("chart-host"), ["granted", "guaranteed", "capacity"], (cpus) => `${+cpus.toFixed(3)} CPU`) };
+}
+
+function makeDetail() {
+  return {
     budget: timeChart(at("chart-budget"), ["granted", "wanted", "used by jobs"], (cpus) => percent(cpus)),
     misses: timeChart(at("chart-misses"), ["missed", "jobs"], (count) => `${+count.toFixed(1)}`, true),
     errors: histogram(at("chart-errors"), "jobs by error; right of 0: late"),
@@ -291,21 +296,22 @@ function draw() {
 }
 
 function drawApplication(app, x, time) {
+  detail ??= makeDetail();
   setText(at("h-detail"), `Application ${app.id}: ${app.contract.name}`);
   setText(at("detail-text"), `Process ${app.pid} of user ${app.owner.uid}, class ${app.contract.class}, period ${duration(app.contract.period_ns)}, ` +
     `target interval −${app.contract.early} T to ${app.contract.late} T, ${app.threads.length} threads under reservation`);
   const own = jobs.get(app.id) ?? [];
   const of = (value) => samples.map((one) => (one.apps.has(app.id) ? value(one.apps.get(app.id)) : null));
   const used = own.length ? meanUse(own) : of((one) => one.used);
-  charts.budget.show([x, of((one) => one.granted), of((one) => one.wanted), used],
+  detail.budget.show([x, of((one) => one.granted), of((one) => one.wanted), used],
     `Now ${percent(app.granted)} granted, ${percent(app.wanted)} wanted, ${percent(app.used)} used in the mean`);
   const seconds = perSecond(app.id, time);
-  charts.misses.show(seconds, `${sum(seconds[1], Number)} of ${sum(seconds[2], Number)} jobs missed their deadline in the last minute`);
+  detail.misses.show(seconds, `${sum(seconds[1], Number)} of ${sum(seconds[2], Number)} jobs missed their deadline in the last minute`);
   const late = own.filter((job) => job.error > 0).length;
   const span = `the last ${Math.round(spanOf(own, time))} s`;
   const said = own.length ? `${own.length} jobs in ${span}, ${late} with a positive error` : `No jobs of your own applications in ${span}`;
   setText(at("errors-text"), said);
-  charts.errors.show(classes(own.map((job) => job.error)), said);
+  detail.errors.show(classes(own.map((job) => job.error)), said);
 }
 
 /** The seconds of which all jobs of an application are known: at most a minute. */
