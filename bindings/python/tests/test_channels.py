@@ -155,12 +155,15 @@ def test_a_sink_is_told_which_transcoders_of_the_source_were_applied(channels):
         return data[::2]
 
     # The order is not that of the names.
-    source.set_transcoders(("half", halve, True), ("a_reverse", lambda data: data[::-1], False), ("b", 3, False))
+    reverse = ("a_reverse", lambda data: data[::-1], False)
+    source.set_transcoders(("half", halve, True), reverse, ("five", lambda data: 5, False), ("b", 3, False))
     source.submit({"number": 1}, attributes={"rate": 25}, tail=b"abcd")
     event = sink.next(5)
     assert (event["event"]["tail"], event["attributes"]["rate"]) == (b"ca".hex(), 25)
     assert qfabric.transcoded(event) == ["half", "a_reverse"]
-    assert channels.notices[-1]["transcoder"] == "b" and "TypeError" in channels.notices[-1]["why"]
+    failed = [notice for notice in channels.notices if notice["kind"] == "transcoder failed"]
+    assert [notice["transcoder"] for notice in failed] == ["five", "b"]
+    assert all("TypeError" in notice["why"] for notice in failed)
     with pytest.raises(RuntimeError, match="too short"):
         source.submit_queued({"number": 2}, tail=b"a")
     for wrong in ("no name", "", "x" * 22):

@@ -85,13 +85,14 @@ pub(crate) fn daemon(socket: Option<&Path>) -> Result<Client, Failure> {
     connect(socket).map_err(failure)
 }
 
-/// Device, number and time of the socket's file. A daemon that starts makes a new file.
+/// Device, number and time of the socket's file. A daemon that starts makes a new file. A reload sets the file's mode
+/// and group again, which changes the time of its inode (ctime), but not that of its content.
 pub(crate) type DaemonMark = (u64, u64, i64, i64);
 
 /// Tells the daemon at this socket from earlier and later ones; none if there is no socket.
 pub(crate) fn daemon_mark(socket: &Path) -> Option<DaemonMark> {
     let file = std::fs::symlink_metadata(socket).ok()?;
-    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+    Some((file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
 fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
@@ -114,5 +115,33 @@ pub(crate) fn failure(error: ClientError) -> Failure {
         | ClientError::NotSubmitted { .. }
         | ClientError::SinkEnded { .. } => Failure::refused(advice),
         _ => Failure::fault(advice),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, remove_file, set_permissions, symlink_metadata};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_told_from_the_next_one_and_stays_the_same_after_a_reload() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("qfabric.sock");
+        assert_eq!(daemon_mark(&path), None);
+        let first = UnixListener::bind(&path).unwrap();
+        let mark = daemon_mark(&path);
+        let changed = || symlink_metadata(&path).map(|file| (file.ctime(), file.ctime_nsec())).unwrap();
+        let before = changed();
+        while changed() == before {
+            set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        }
+        assert_eq!(daemon_mark(&path), mark);
+        drop(first);
+        remove_file(&path).unwrap();
+        let _next = UnixListener::bind(&path).unwrap();
+        assert_ne!(daemon_mark(&path), mark);
     }
 }

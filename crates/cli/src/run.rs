@@ -125,9 +125,12 @@ pub(crate) fn run(args: Args) -> Outcome {
     check_mechanism(&service.client, args.mechanism)?;
     let request = ApplicationRequest { pid: program.pid(), covers: ApplicationScope::Program, contract };
     let drawn = args.joint.as_ref().map(Claim::from);
-    let daemon = connect::daemon_mark(service.client.socket());
-    let admit = || admit(&service.client, &request, args.claim.as_ref().or(drawn.as_ref()));
-    let (running, admitted) = match args.after {
+    let admit = || {
+        let daemon = connect::daemon_mark(service.client.socket());
+        let admitted = admit(&service.client, &request, args.claim.as_ref().or(drawn.as_ref()))?;
+        Ok::<_, Failure>((admitted, daemon))
+    };
+    let (running, (admitted, daemon)) = match args.after {
         None => {
             let admitted = admit()?;
             (program.go()?, admitted)

@@ -106,7 +106,7 @@ pub type qf_decided_handler = Option<extern "C" fn(data: *mut c_void, decided: *
 
 pub(crate) struct Data(pub(crate) *mut c_void);
 
-// SAFETY: the pointer is only passed to the C function it came with, by the polling thread, one thread at a time.
+// SAFETY: the pointer is only passed to the C function it came with, by one polling or submitting thread at a time.
 unsafe impl Send for Data {}
 
 /// Connects for channels: at $QFABRIC_SOCKET, or at the default sockets. Free `*channels` with qf_channels_free.

@@ -8,7 +8,8 @@
 //! until which the next look is promised. A producer that finishes before that time need not wake the daemon;
 //! otherwise it makes one wake-up call. Both sides put a full fence between their write and their read, so a look
 //! that has just passed never leaves a record behind. A checkpoint always wakes: its job runs on, and cannot wait for
-//! the next look. It is sent only if the daemon has asked for checkpoints ([`JobRing::ask_for_checkpoints`]).
+//! the next look; or the job that hurried has ended, and the clock may fall. It is sent only if the daemon has asked
+//! for checkpoints ([`JobRing::ask_for_checkpoints`]).
 
 use crate::shared::{self, AtomicU64, Ordering, fence};
 use crate::{Foresight, Instant, JobRecord, Nanos, Overload};
@@ -33,11 +34,11 @@ pub enum JobEvent {
         /// Foresight about the job.
         known: Foresight,
     },
-    /// A job says in its course how much of it is left.
+    /// A job says in its course how much of it is left; or, if it hurried, at its end that nothing is.
     Checkpoint(Checkpoint),
 }
 
-/// What is left of a running job, at a checkpoint of its code (000 §6.4.2.1).
+/// What is left of a job, at a checkpoint of its code (000 §6.4.2.1) or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// k, the number of the job.

@@ -222,7 +222,8 @@ class Source:
         applied = {}
         for attribute, name, function, mandatory in self._transcoders:
             try:
-                tail = bytes(function(bytes(tail)))
+                # A number is refused; `bytes(5)` would be five zeros.
+                tail = bytes(memoryview(function(bytes(tail))))
             except Exception as error:
                 if mandatory:
                     raise

@@ -246,7 +246,7 @@ impl<'a> Attached<'a> {
             let pid = one.last.pid;
             match run::of_same_process(self.client.application(one.last.id), pid) {
                 Ok(application) => one.last = application,
-                Err(ClientError::Refused(_)) => {
+                Err(ClientError::Refused(problem)) if problem.code == "not_found" || one.daemon != mark => {
                     one.over = true;
                     if !one.lives() {
                         continue;
@@ -262,7 +262,7 @@ impl<'a> Attached<'a> {
                         self.refused.expect(pid);
                     }
                 }
-                // The daemon may be restarting; the process goes on.
+                // The daemon may be busy or restarting; the process goes on.
                 Err(_) => one.over = !one.lives(),
             }
         }

@@ -9,7 +9,7 @@
 
 use qfabric_client::{Client, ClientError};
 use qfabric_linux::targets::Refused;
-use qfabric_types::api::{Application, ApplicationRequest, Claim};
+use qfabric_types::api::{Application, ApplicationRequest, Claim, Problem};
 use qfabric_types::{AppId, MechanismName};
 
 use super::{admit, check_mechanism, of_same_process, release, rhythm_news, save_energy};
@@ -66,7 +66,7 @@ pub(super) struct Held<'a> {
     daemon: Option<DaemonMark>,
     state: State,
     refused: Refused,
-    /// Whether the user knows that the daemon does not answer.
+    /// Whether the user knows that the daemon that made the contract has not answered.
     is_reported: bool,
 }
 
@@ -100,32 +100,33 @@ impl<'a> Held<'a> {
             output::note(format_args!("qfabric: {news}"));
         }
         self.last = row;
-        self.is_reported = false;
         Ok(())
     }
 
     /// After a look that failed while the program runs.
     pub(super) fn lose(&mut self, error: &ClientError) {
         let name = &self.last.contract.name;
-        match error {
-            ClientError::Refused(_) if connect::daemon_mark(self.request.client.socket()) == self.daemon => {
-                self.state = State::Over;
-                output::note(format_args!(
-                    "qfabric: the contract of {name} has ended; the program continues without a reservation"
-                ));
+        self.state = match error {
+            ClientError::Refused(problem) => {
+                after_refusal(problem, self.daemon, connect::daemon_mark(self.request.client.socket()))
             }
-            ClientError::Refused(_) => {
-                self.state = State::Lost;
+            _ => State::Held,
+        };
+        match self.state {
+            State::Over => output::note(format_args!(
+                "qfabric: the contract of {name} has ended; the program continues without a reservation"
+            )),
+            State::Lost => {
                 self.refused.expect(self.last.pid);
                 output::note(format_args!("qfabric: the daemon has restarted; asking again for a contract for {name}"));
             }
-            other if !self.is_reported => {
+            State::Held if !self.is_reported => {
                 self.is_reported = true;
                 output::note(format_args!(
-                    "qfabric: {other}; the program continues, and a daemon that has restarted is asked again"
+                    "qfabric: {error}; the program continues, and a daemon that has restarted is asked again"
                 ));
             }
-            _ => {}
+            State::Held => {}
         }
     }
 
@@ -159,5 +160,31 @@ impl<'a> Held<'a> {
     /// Releases the contract of a program that has ended.
     pub(super) fn release(&self) {
         release(self.request.client, &self.last);
+    }
+}
+
+/// The state after the daemon `now` has refused to show a contract that the daemon `made_by` made. A daemon that is
+/// busy, that stops, or that has too many callers still has it.
+fn after_refusal(problem: &Problem, made_by: Option<DaemonMark>, now: Option<DaemonMark>) -> State {
+    match problem.code.as_str() {
+        _ if now.is_some() && now != made_by => State::Lost,
+        "not_found" => State::Over,
+        _ => State::Held,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contract_has_ended_only_if_its_daemon_does_not_find_it_or_another_daemon_answers() {
+        let (made_by, next) = (Some((1, 2, 3, 4)), Some((1, 2, 5, 6)));
+        let after = |code: &str, now| after_refusal(&Problem::new(code, "why", "next"), made_by, now);
+        let passing = ["busy", "stopping", "timeout", "too_many_connections"];
+        assert_eq!(passing.map(|code| after(code, made_by)), [State::Held; 4]);
+        assert_eq!(after("stopping", None), State::Held, "a daemon that stops removes its socket first");
+        assert_eq!(after("not_found", made_by), State::Over);
+        assert_eq!(["not_found", "other_version"].map(|code| after(code, next)), [State::Lost; 2]);
     }
 }

@@ -15,6 +15,9 @@ fn lenders(all: &Path, hold: &str) -> [Host; 2] {
     lenders_with(all, hold, "")
 }
 
+/// Each host may promise 1 MiB, also to one user.
+const MEMORY: &str = "[memory]\nglobal_reserve = '1M'\ndefault_user = '1M'\n";
+
 /// `sections`: further sections of both configurations.
 fn lenders_with(all: &Path, hold: &str, sections: &str) -> [Host; 2] {
     let more = format!("lend = 'first'\nlend_hold = '{hold}'\n[limits]\ncapacity = 0.4\n{sections}");
@@ -61,8 +64,7 @@ fn a_refused_program_runs_on_the_host_that_the_refusal_names() {
 #[test]
 fn the_memory_of_a_refused_program_is_kept_with_its_cpu_time() {
     let Some((_alone, all)) = live() else { return };
-    let memory = "[memory]\nglobal_reserve = '1M'\ndefault_user = '1M'\n";
-    let [alpha, beta] = lenders_with(all.path(), "20s", memory);
+    let [alpha, beta] = lenders_with(all.path(), "20s", MEMORY);
     let full = Player::start(&alpha.folder, &[]);
     let refused = player::run(&alpha.folder, &["--memory", "1M"]);
     refused.expect(3, &["asked for a guarantee of 0.3 CPU", "beta, which keeps 0.3 CPU and 1 MiB of memory for it"]);
@@ -81,6 +83,21 @@ fn the_memory_of_a_refused_program_is_kept_with_its_cpu_time() {
     let small = Player::start(&alpha.folder, &["--memory", "512K"]);
     player::run(&alpha.folder, &["--memory", "1M"]).expect(3, &["of resident memory", "keeps 0.3 CPU and 1 MiB"]);
     drop(small);
+}
+
+#[test]
+fn a_loan_above_a_lowered_limit_ends_with_its_memory_when_its_claim_is_refused() {
+    let Some((_alone, all)) = live() else { return };
+    let [alpha, beta] = lenders_with(all.path(), "60s", MEMORY);
+    let _full = Player::start(&alpha.folder, &[]);
+    let refused = player::run(&alpha.folder, &["--memory", "1M"]);
+    refused.expect(3, &["keeps 0.3 CPU and 1 MiB of memory"]);
+    let mine = format!("{}=0.1", rustix::process::geteuid().as_raw());
+    beta.run(&["limits", "set", "--user", "65534=0.1", "--user", &mine]).expect(0, &[]);
+    assert_eq!(keeps(&beta.folder), 1, "limits end no loan");
+    player::run(&beta.folder, &["--memory", "1M", "--claim", &claim(&refused)]).expect(3, &["0.1 CPU"]);
+    assert_eq!(keeps(&beta.folder), 0);
+    eventually("no memory is promised", || status(&beta.folder)["memory"]["promised_bytes"] == 0);
 }
 
 fn contract(guaranteed: Share) -> Contract {

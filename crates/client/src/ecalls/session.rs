@@ -76,7 +76,7 @@ impl Ecalls {
     }
 
     /// A deferred user-ECall: queues the value until the subscription to `app.deferred` processes its batch. No
-    /// system call.
+    /// system call, unless several threads defer at the same moment.
     pub fn defer(&self, value: i64) -> Result<(), ClientError> {
         self.0.lease.own()?;
         self.0.defer(value, None)

@@ -5,7 +5,7 @@
 //! token must name the address itself or `localhost`.
 //!
 //! Connections have places as on the Unix sockets. A caller of this host counts as the user of its socket, one of
-//! another host as its network. A connection keeps its place for the time of a request, not between two.
+//! another host as its network. A connection keeps its place until it ends, soon after its last answer.
 
 use std::convert::Infallible;
 use std::io;
@@ -111,7 +111,7 @@ async fn serve_at(mut socket: MetricsSocket, router: Router, timeout: Duration) 
                 continue;
             }
         };
-        // Without a place the connection closes without an answer, and is counted.
+        // Without a place the connection closes without an answer. What users and networks have too many of is counted.
         if let Some(place) = caller(&stream, from).await.and_then(|caller| places.try_take_for(caller)) {
             let serving = serve_one(stream, token.clone(), router.clone(), timeout);
             ending::spawn("metrics connection", async move {
@@ -129,8 +129,8 @@ async fn caller(stream: &TcpStream, from: SocketAddr) -> Option<Caller> {
     aside(move || Ok(caller_between(from, own))).await.ok()
 }
 
-/// The user whose socket of this host is connected from `from` to `own`. Without one, the connection comes from another
-/// host or from another network namespace: its network counts.
+/// The user whose socket of this host is connected from `from` to `own`. Without one, the caller has closed it already,
+/// or the connection comes from another host or from another network namespace: its network counts.
 fn caller_between(from: SocketAddr, own: SocketAddr) -> Caller {
     let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let flow = Flow { protocol: Protocol::Tcp, source: plain(from), destination: plain(own) };
@@ -240,6 +240,8 @@ mod tests {
         for (far, network) in [("192.0.2.7:9", "192.0.2.7"), ("[2001:db8::1:2]:9", "2001:db8::")] {
             assert_eq!(caller_between(far.parse().unwrap(), own), Caller::Network(network.parse().unwrap()));
         }
+        drop(stream);
+        assert_ne!(caller_between(from, own), Caller::User(0), "the kernel shows a closed connection as root's");
     }
 
     #[tokio::test]

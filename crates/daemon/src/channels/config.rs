@@ -67,7 +67,8 @@ pub struct ChannelsConfig {
     /// with others; 0: they do not wait.
     #[serde(deserialize_with = "crate::config::time")]
     pub slack: Nanos,
-    /// Whether this host lends CPU time to other hosts, and asks them for a loan when it refuses an application.
+    /// Whether this host lends CPU time and memory to other hosts, and asks them for a loan when it refuses an
+    /// application.
     pub lend: Lend,
     /// How long a lender keeps capacity for an application that this host refused.
     #[serde(deserialize_with = "crate::config::time")]

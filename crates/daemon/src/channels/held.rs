@@ -22,7 +22,7 @@ const BYTES: usize = 384 << 10;
 /// From this number of bytes on, a message keeps the memory that it was read into, and the reader gets other memory:
 /// cheaper than a copy, and at most twice as much memory.
 const LARGE: usize = MAX_MESSAGE / 2;
-/// Pieces of memory that are used again, for all connections: more than a client has large events without an answer
+/// Pieces of memory that are used again, for all connections: more than a client has events of 16 KiB without an answer
 /// (192 KiB).
 const SPARE: usize = 16;
 
@@ -99,7 +99,7 @@ impl Spare {
 
     /// The message was carried out. Its memory is used again if it is of a buffer's size.
     fn give_back(&mut self, message: Vec<u8>) {
-        if self.0.len() < SPARE && (MAX_MESSAGE..2 * MAX_MESSAGE).contains(&message.capacity()) {
+        if self.0.len() < SPARE && message.capacity() == MAX_MESSAGE {
             self.0.push(message);
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         (0..2 * SPARE).for_each(|_| spare.give_back(vec![0; MAX_MESSAGE]));
         assert_eq!(spare.0.len(), SPARE);
         let mut spare = Spare::default();
-        [vec![0; 1 << 20], vec![0; 100]].into_iter().for_each(|message| spare.give_back(message));
+        [1 << 20, MAX_MESSAGE + 1, 100].into_iter().for_each(|bytes| spare.give_back(vec![0; bytes]));
         assert!(spare.0.is_empty());
     }
 }

@@ -41,7 +41,9 @@ pub(super) fn not_joined(error: &link::Error, is_open: bool) -> Problem {
     let (now, next) = if is_open {
         ("it has rejoined with the old ones, but its own checks use the new access list", "correct the file, then")
     } else {
-        ("it is alone: its applications continue, but no other host receives their events", "remove the cause, then")
+        let alone = "it is alone, and tries again with the old ones: its applications continue, but no other host \
+                     receives their events";
+        (alone, "remove the cause, then")
     };
     let why = error.problem().message;
     let message = format!("this host could not join the network with the new access list or certificate: {why}; {now}");

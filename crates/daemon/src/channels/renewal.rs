@@ -126,7 +126,8 @@ impl Fabric {
             is_open = link.is_open(),
             "the network is joined again: its session is used up, or was not opened"
         );
-        let joined = self.reopen(link, &config);
+        // The ports of the session before may still be busy at the first attempt.
+        let joined = self.reopen(link, &config).or_else(|_| self.reopen(link, &config));
         if let Err(error) = &joined {
             tracing::error!(
                 %error,

@@ -1,9 +1,9 @@
 //! Limits the time of the control thread that one application may take: a number of records and wake-ups per window.
 //!
-//! A correct application sends at most two records and one wake-up per job. Each checkpoint of a late job is one record
-//! and one wake-up more. The limit is four of each per job, plus the size of a ring, so that a backlog after a pause is
-//! not a flood. Beyond the limit, the ring is not read and wake-ups are ignored until the window ends. Both are
-//! counted.
+//! A correct application sends at most two records and one wake-up per job. Each checkpoint of a late job, and its end,
+//! is one record and one wake-up more. The limit is four of each per job, plus the size of a ring, so that a backlog
+//! after a pause is not a flood. Beyond the limit, the ring is not read and wake-ups are ignored until the window ends.
+//! Both are counted.
 
 use qfabric_types::{Instant, Nanos, ring};
 /// Length of a window.

@@ -134,19 +134,19 @@ impl Engine {
         }
     }
 
-    /// Requests the share and the memory from their brokers. Returns `None` if one refuses; then nothing is kept.
+    /// Requests the memory and the share from their brokers. Returns `None` if one refuses; then nothing is kept, also
+    /// of a loan that is restored. The memory is first: a kept share makes others shrink, a promise of memory does not.
     fn kept(&mut self, claim: &Claim, share: Share, memory: Bytes, now: Instant) -> Option<AppId> {
-        if self.loans.0.len() >= MOST || share == Share::ZERO {
+        if self.loans.0.len() >= MOST || share == Share::ZERO || !self.keeps_memory(claim, memory) {
             return None;
         }
         self.requests_made += 1;
         let (request, name) = (self.requests_made, format!("for {}", claim.host));
         let input = Input::Keep { request, name, owner: Owner::NOBODY, share };
-        let app = self.core.ask(input, now).ok()?;
-        if !self.keeps_memory(claim, memory) {
-            self.core.handle(Input::Leave { app }, now);
+        let Ok(app) = self.core.ask(input, now) else {
+            self.free_memory(claim, memory);
             return None;
-        }
+        };
         self.core.notes.push(Note::LoanGranted { host: claim.host.clone(), share });
         Some(app)
     }
@@ -182,7 +182,8 @@ impl Engine {
 
     /// Requests an application from the host. With a claim of a joint contract, it draws from the contract. With the
     /// claim of a loan, the loan is released first, so that only this
-    /// application can use its share; if the host refuses the application nevertheless, the loan is restored.
+    /// application can use its share; if the host refuses the application nevertheless, the loan is restored, unless a
+    /// limit was lowered below it meanwhile.
     pub(super) fn ask_for(&mut self, input: Input, claim: Option<&Claim>, now: Instant) -> Answer {
         let Some(claim) = claim else { return self.core.ask(input, now) };
         let Some(kept) = self.loans.0.remove(claim) else { return self.draw(input, claim, now) };

@@ -227,7 +227,7 @@ impl EnergyAccount {
         })
     }
 
-    /// A job of the application is at a checkpoint: chooses the clock until its deadline.
+    /// A job of the application is at a checkpoint: chooses the clock until its end, at most until its deadline.
     fn checkpoint(&self, app: AppId, checkpoint: Checkpoint) {
         self.state.with(|state| state.saving.checkpoint(app, checkpoint, clock::now()));
     }

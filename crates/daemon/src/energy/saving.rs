@@ -217,6 +217,12 @@ impl Saving {
         }
     }
 
+    /// As [`Saving::adopt`], for all savers.
+    fn adopt_all(&mut self) {
+        let savers: Vec<AppId> = self.savers.keys().copied().collect();
+        savers.into_iter().for_each(|app| self.adopt(app));
+    }
+
     /// The part of the highest clock that the reservations need.
     fn needed(&self, applications: &[Application]) -> f64 {
         let scale = |app: &Application| if self.is_measured(app) { self.part } else { 1.0 };
@@ -327,20 +333,33 @@ impl Saving {
         self.missing.extend(failed.map(|error| error.to_string()));
     }
 
-    /// Clamps the threads of all applications that save. The kernel ignores clamps of threads under SCHED_DEADLINE, and
-    /// takes their reservations as the request instead.
+    /// Whether all clocks follow the scheduler. Then no thread is clamped: a clamp of the running thread would also
+    /// limit what the scheduler asks for at its checkpoints.
+    fn follows_scheduler(&self) -> bool {
+        let governs = |clock: &Clock| SchedulerClock::governs(&self.sys, clock);
+        self.scheduler.is_some() && self.is_limited() && self.clocks.iter().all(governs)
+    }
+
+    /// Clamps the threads of all applications that save, or puts their clamps back while all clocks follow the
+    /// scheduler. The kernel ignores clamps of threads under SCHED_DEADLINE, and takes their reservations as the
+    /// request instead.
     fn clamp(&mut self) {
+        let follows = self.follows_scheduler();
         if !power::has_clamps() {
             let why =
                 "threads cannot be limited: the kernel has no utilization clamps; boot one with CONFIG_UCLAMP_TASK";
-            return self.missing.push(why.to_owned());
+            return self.missing.extend((!follows).then(|| why.to_owned()));
+        }
+        if follows {
+            self.adopt_all();
         }
         let Some(journal) = self.journal.as_mut() else { return };
         let most = (self.part * f64::from(FULL)).ceil() as u32;
         let (mut present, mut refused) = (BTreeSet::new(), Vec::new());
         for saver in self.savers.values_mut() {
             saver.clamped = 0;
-            for thread in program(saver.pid) {
+            let threads = if follows { Vec::new() } else { program(saver.pid) };
+            for thread in threads {
                 present.insert(thread);
                 match journal.clamp(thread, most, ThreadId(saver.pid)) {
                     Ok(clamped) => saver.clamped += usize::from(clamped),
@@ -350,7 +369,7 @@ impl Saving {
             }
         }
         self.missing.extend(first_of(refused));
-        // Threads of applications that have left, and threads that have ended.
+        // Threads of applications that have left, threads that have ended, and all if the clocks follow the scheduler.
         for thread in journal.clamped().into_iter().filter(|thread| !present.contains(thread)) {
             self.missing.extend(journal.unclamp(thread).err().map(|error| error.to_string()));
         }
@@ -378,8 +397,7 @@ impl Saving {
     /// Puts back as [`Saving::put_back`], for the last time. The journal is free for the next service, with what is not
     /// back.
     pub(super) fn end(&mut self) {
-        let savers: Vec<AppId> = self.savers.keys().copied().collect();
-        savers.into_iter().for_each(|app| self.adopt(app));
+        self.adopt_all();
         self.put_back();
         self.journal = None;
     }
@@ -460,7 +478,7 @@ fn set(
     if raised {
         return limit(journal, clock, part, raised);
     }
-    for name in [KnobName::MaxFrequency, KnobName::MinFrequency] {
+    for name in [KnobName::MaxFrequency, KnobName::MinFrequency, KnobName::Preference] {
         let knob = clock.knob(name);
         if let Some(before) = journal.before(&knob).map(str::to_owned) {
             journal.turn(&knob, &before).map_err(|error| error.to_string())?;

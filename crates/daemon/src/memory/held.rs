@@ -12,10 +12,10 @@ use super::{Accounts, Memory, problems};
 use crate::auth::Peer;
 use crate::problem;
 
-/// A contract, and what a reserve took of its memory.
+/// A contract or loan, and what a reserve took of its memory.
 pub(super) type Drawn = Option<(JointId, Bytes)>;
 
-/// The promise to one joint contract.
+/// The promise to one joint contract, or to one loan.
 pub(super) struct HeldMemory {
     /// Who may draw.
     owner: Owner,
@@ -75,12 +75,12 @@ impl Memory {
     pub(crate) fn without_contract(&self) -> Bytes {
         self.accounts.with(|accounts| {
             let contracts = accounts.held.values().filter(|held| held.is_contract);
-            let promised: Bytes = contracts.map(|held| held.whole).sum();
+            let promised: Bytes = contracts.map(|held| held.whole.max(held.drawn)).sum();
             accounts.broker.promised() - promised
         })
     }
 
-    /// Frees the memory of a contract. What its applications use is free when they leave.
+    /// Frees the memory of a contract or loan. What its applications use is free when they leave.
     pub(crate) fn free_held(&self, id: &JointId) {
         self.accounts.with(|accounts| {
             if let Some(held) = accounts.held.remove(id) {

@@ -77,7 +77,7 @@ struct Program {
     /// The working set of the group at the last notice.
     used_under_pressure: Bytes,
     prefaulted: Bytes,
-    /// The joint contract that a part of the promise returns to.
+    /// The joint contract or loan that a part of the promise returns to, if it still exists.
     drawn: Drawn,
 }
 
@@ -260,7 +260,7 @@ pub(crate) struct PromiseTarget<'a> {
     pub groups: &'a [u32],
     pub name: &'a str,
     pub pid: i32,
-    /// The joint contract whose memory is used first.
+    /// The joint contract or loan whose memory is used first.
     pub from: Option<JointId>,
 }
 

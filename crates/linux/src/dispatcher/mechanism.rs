@@ -45,7 +45,7 @@ pub struct DispatcherMechanism {
     guardian: Option<Guardian>,
     /// The longest time that an idle CPU may need to wake up, while there is a table; `None`: the kernel decides.
     idle_latency: Option<Nanos>,
-    /// The request for it. Made after the guardian was started, which would inherit it.
+    /// The request for it. No child keeps it: guards close all descriptors of this process.
     short_sleeps: Option<ShortSleeps>,
     groups: HashMap<Key, Group>,
     threads: HashMap<ThreadId, Held>,
@@ -102,7 +102,7 @@ impl DispatcherMechanism {
     }
 
     /// While a table has groups, idle CPUs of this host wake up within `most` (`/dev/cpu_dma_latency`); `None`, the
-    /// default: the kernel decides. It costs energy on all CPUs. Where it is not possible, a warning is logged.
+    /// default: the kernel decides. It costs energy on all CPUs. Where it is not possible, one warning is logged.
     pub fn with_idle_latency(mut self, most: Option<Nanos>) -> Self {
         self.idle_latency = most;
         self

@@ -1,7 +1,9 @@
 //! Finds the users whose sockets send the packets of a selector, so that a user can ask only for own traffic.
 //!
 //! The tables of sockets are those of the calling thread's network namespace (`/proc/thread-self/net`), as are the
-//! interfaces. A socket in TIME_WAIT sends for no user. A listening socket sends no data.
+//! interfaces. A socket in TIME_WAIT sends for no user. A listening socket sends no data. The kernel shows a TCP
+//! connection that its program has closed, or that no program has accepted yet, as one of root without an inode: it
+//! counts for no user.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,6 +27,8 @@ struct Socket {
     remote: SocketAddr,
     state: u8,
     uid: u32,
+    /// Zero: no program has the socket.
+    inode: u64,
 }
 
 /// The users of the sockets that can send packets of the flow; empty if no socket can.
@@ -76,7 +80,9 @@ impl Socket {
         };
         let connected = self.remote == flow.destination;
         let sends = match flow.protocol {
-            Protocol::Tcp => connected && !matches!(self.state, TIME_WAIT | LISTEN),
+            Protocol::Tcp => {
+                connected && !matches!(self.state, TIME_WAIT | LISTEN) && (self.uid, self.inode) != (0, 0)
+            }
             Protocol::Udp => connected || self.remote.port() == 0,
         };
         is_at(self.local, flow.source) && sends
@@ -85,9 +91,9 @@ impl Socket {
 
 fn parse(line: &str) -> Option<Socket> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [_, local, remote, state, _, _, _, uid, ..] = words[..] else { return None };
-    let state = u8::from_str_radix(state, 16).ok()?;
-    Some(Socket { local: address(local)?, remote: address(remote)?, state, uid: uid.parse().ok()? })
+    let [_, local, remote, state, _, _, _, uid, _, inode, ..] = words[..] else { return None };
+    let (state, uid, inode) = (u8::from_str_radix(state, 16).ok()?, uid.parse().ok()?, inode.parse().ok()?);
+    Some(Socket { local: address(local)?, remote: address(remote)?, state, uid, inode })
 }
 
 /// Words of an address are hexadecimal numbers in the byte order of this machine; the port is an ordinary number.
@@ -126,6 +132,7 @@ mod tests {
             remote: "10.0.0.2:6000".parse().unwrap(),
             state: 1,
             uid: 1000,
+            inode: 4711,
         };
         assert_eq!(parse(line), Some(expected));
         let mapped = "0000000000000000FFFF00000100007F:0035";
@@ -156,6 +163,8 @@ mod tests {
         };
         assert_eq!(users("udp,10.0.0.1:5000,10.0.0.2:6000"), [1, 2, 5].into());
         assert_eq!(users("tcp,10.0.0.1:5000,10.0.0.2:6000"), [1].into());
+        let closed = parse("0: 0100000A:1388 0200000A:1770 05 0:0 0:0 0 0 0 0 2").unwrap();
+        assert!(!closed.can_send(&flow("tcp,10.0.0.1:5000,10.0.0.2:6000")), "its program has closed it");
     }
 
     #[test]

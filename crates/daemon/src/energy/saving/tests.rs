@@ -381,19 +381,41 @@ fn a_processor_that_chooses_its_clock_itself_is_raised_and_comes_back() {
     assert_eq!(range(&tree), (1_300, 1_300));
 }
 
+/// The memory of a scheduler's clock, and its path.
+fn scheduler_clock(tree: &PowerTree) -> (SchedulerClock, PathBuf) {
+    let path = tree.root().join("clock");
+    let memory = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    memory.set_len(8).unwrap();
+    (SchedulerClock::map(&memory.into()).unwrap(), path)
+}
+
+#[test]
+fn the_preference_of_a_clock_that_follows_the_scheduler_comes_back_after_a_late_job() {
+    let (_folder, tree) = tree();
+    tree.set("kernel/sched_ext/root/ops", "qfabric");
+    let preference = format!("{CPUFREQ}/energy_performance_preference");
+    tree.set(&preference, "performance");
+    let mut saving = saving(&tree, true);
+    saving.ask_scheduler(scheduler_clock(&tree).0);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    saving.checkpoint(AppId(1), left(20, 15, 0), START);
+    assert_eq!(tree.get(&preference), "balance_power");
+    saving.end_raises(later(15));
+    assert_eq!((tree.get(&preference), range(&tree)), ("performance".to_owned(), (800, 3_000)));
+}
+
 #[test]
 fn a_clock_that_follows_the_scheduler_is_asked_for_and_limited_only_for_a_late_job() {
     let (_folder, tree) = tree();
     tree.set("kernel/sched_ext/root/ops", "qfabric");
-    let path = tree.root().join("clock");
-    let memory = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    memory.set_len(8).unwrap();
+    let (clock, path) = scheduler_clock(&tree);
     // 1024ths of 3 GHz.
     let asked = || u64::from_le_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
     let mut saving = saving(&tree, true);
-    saving.ask_scheduler(SchedulerClock::map(&memory.into()).unwrap());
+    saving.ask_scheduler(clock);
     let state = saving.begin(&app(1, 4), &[app(1, 4)]);
     assert_eq!((state.limited, range(&tree), asked()), (true, (800, 3_000), 444));
+    assert!(saving.follows_scheduler(), "no thread is clamped");
     saving.checkpoint(AppId(1), left(20, 15, 0), START);
     assert_eq!((range(&tree), asked()), ((1_900, 1_900), 649));
     saving.end_raises(later(15));
@@ -405,6 +427,7 @@ fn a_clock_that_follows_the_scheduler_is_asked_for_and_limited_only_for_a_late_j
     tree.set(&format!("{CPUFREQ}/scaling_governor"), "userspace");
     saving.follow(&[app(1, 4)]);
     assert_eq!(range(&tree), (800, 1_300), "this governor does not follow");
+    assert!(!saving.follows_scheduler(), "threads are clamped");
     saving.follow(&[]);
     assert_eq!((range(&tree), asked()), ((800, 3_000), 1_024));
 }

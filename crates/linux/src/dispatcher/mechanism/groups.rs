@@ -105,11 +105,15 @@ impl DispatcherMechanism {
         let Some(most) = self.idle_latency.filter(|_| self.short_sleeps.is_none()) else { return };
         match ShortSleeps::request(Path::new(DEVICE), most) {
             Ok(sleeps) => self.short_sleeps = Some(sleeps),
-            Err(error) => tracing::warn!(
-                %error,
-                "{DEVICE} cannot be written, so idle CPUs wake up as slowly as before; give the service the device, or \
-                 remove mechanism.idle_latency"
-            ),
+            Err(error) => {
+                // Not again with each table: any user may begin and end them in a loop.
+                self.idle_latency = None;
+                tracing::warn!(
+                    %error,
+                    "{DEVICE} cannot be written, so idle CPUs wake up as slowly as before; give the service the \
+                     device, or remove mechanism.idle_latency"
+                );
+            }
         }
     }
 

@@ -32,7 +32,11 @@ impl Inbox {
         };
         let is_full = queue.len() >= most;
         if is_full {
-            let oldest = queue.iter().position(|(_, waiting)| is_same_value(waiting, &change));
+            let oldest = match change.what {
+                ChangeKind::Reading(_) => queue.iter().position(|(_, waiting)| is_same_value(waiting, &change)),
+                // Not searched: the queue is long, and one input may push as many changes under the node's lock.
+                _ => None,
+            };
             queue.remove(oldest.unwrap_or(0));
         }
         queue.push_back((self.next, change));
