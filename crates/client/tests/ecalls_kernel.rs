@@ -95,6 +95,28 @@ fn a_filter_in_the_kernel_sees_attributes_as_they_are_stored() {
 }
 
 #[test]
+fn a_filter_in_front_of_a_tcp_server_drops_what_the_server_would_read() {
+    with_daemon(|_, ecalls| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let wanted = SubscriptionBuilder::to("sock.stream").option("listen", address).option("drop", "yes");
+        let code = "attr.seen += 1; if (input.data[0] == attr.unwanted) { emit(); return 0; } return 1;";
+        let mut bytes = subscribe(ecalls, wanted.code(code).attribute("unwanted", i64::from(b'x')));
+        let mut client = TcpStream::connect(address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        client.write_all(b"x away").unwrap();
+        let dropped = fields(&mut bytes);
+        assert_eq!((&dropped["len"], &dropped["family"]), (&Value::from(6), &Value::from(2)));
+        client.write_all(b"stays").unwrap();
+        let mut read = [0; 5];
+        server.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"stays");
+        assert!(ecalls.attribute("seen").unwrap().get() >= 2);
+        assert_eq!(fields(&mut bytes)["data"][0], Value::from(b's'));
+    });
+}
+
+#[test]
 fn events_that_pass_in_the_kernel_continue_in_a_handler_thread() {
     with_daemon(|_, ecalls| {
         ecalls.name_handler("test.even", "return input.count % 2 == 0;").unwrap();

@@ -126,6 +126,7 @@ fn user_subscribes() {
         }
     };
     assert_eq!(refused(SubscriptionBuilder::to("net.rx").option("interface", "lo")).code, "not_granted");
+    assert_eq!(refused(SubscriptionBuilder::to("sock.stream").option("listen", ":80")).code, "not_granted");
     assert_eq!(refused(SubscriptionBuilder::to("sched.wakeup").only(root)).code, "not_yours");
     assert_eq!(refused(SubscriptionBuilder::to("sched.wakeup").process(root)).code, "not_yours");
     assert_eq!(refused(SubscriptionBuilder::to("root.sample")).code, "not_yours");

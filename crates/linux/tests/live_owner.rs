@@ -39,6 +39,7 @@ fn install_all(kernel: &Kernel, ring: &EventRing) -> Vec<Installed> {
         install(kernel, ring, "sock.ready", &[]),
         install(kernel, ring, "net.rx", &[("interface", "lo")]),
         install(kernel, ring, "timer", &[("period", "10ms")]),
+        install(kernel, ring, "sock.stream", &[("listen", ":7779"), ("redirect", "yes")]),
     ]
 }
 
@@ -62,7 +63,7 @@ fn dropped_handlers_are_removed_from_the_kernel() {
     let ring = EventRing::new(4096).unwrap();
     let installed = install_all(&kernel, &ring);
     let ids: Vec<u32> = installed.iter().flat_map(Installed::program_ids).copied().collect();
-    assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
+    assert!(ids.len() == 7 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
     drop(installed);
     assert!(all_removed_within(&ids, PATIENCE), "{ids:?}");
 }
@@ -99,7 +100,7 @@ fn handlers_of_a_killed_owner_are_removed_from_the_kernel() {
     let lines = BufReader::new(owner.stderr.take().unwrap()).lines();
     let line = lines.map_while(Result::ok).find(|line| line.starts_with("programs")).unwrap();
     let ids: Vec<u32> = line.split(' ').skip(1).map(|id| id.parse().unwrap()).collect();
-    assert!(ids.len() == 5 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
+    assert!(ids.len() == 7 && ids.iter().all(|&id| program_exists(id)), "{ids:?}");
     owner.kill().unwrap();
     owner.wait().unwrap();
     assert!(all_removed_within(&ids, PATIENCE), "{ids:?}");

@@ -28,6 +28,8 @@ pub const DEFERRED_HANDLERS: u16 = 165;
 pub const MEMORY_WRITER: u16 = 170;
 /// `linux`: the interfaces of a chain; held while the chain is attached to one.
 pub const FOLLOWED: u16 = 172;
+/// `linux`: the ports whose connections have a chain; held for look-ups only.
+pub const STREAM_PORTS: u16 = 174;
 /// `linux`: the programs that handlers share at a hook; held while one is attached or removed.
 pub const SHARED_HOOKS: u16 = 175;
 /// `linux`: the dispatch table of one CPU and its threads; held while their policies change.

@@ -11,6 +11,9 @@
 //!   before the packet costs the network stack or the server any time.
 //! - A thread of the application sleeps until shared memory holds a request, and answers it.
 //!
+//! The service `sock.stream` sees the bytes of TCP connections instead; there the kernel sends fixed answers (the guide's
+//! chapter «In front of a TCP server»).
+//!
 //! One advantage of the paper's design remains: static requests never wait in the server's queue. The answer costs
 //! a wake-up and a system call, which the paper's design does not need.
 

@@ -1,8 +1,9 @@
 //! `services` and `ecode`: in user space, and on the real kernel.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -149,7 +150,7 @@ fn a_handler_is_listed_until_it_is_removed_or_its_process_ends() {
     let Some(_lock) = live() else { return };
     let folder = folder(&[("w.ec", "attr.wakes += 1; return 0;")]);
     let _daemon = Daemon::start(folder.path(), "");
-    let mut sleeper = std::process::Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
+    let mut sleeper = Command::new("sh").args(["-c", "while :; do sleep 0.01; done"]).spawn().unwrap();
     let pid = sleeper.id().to_string();
     let install = ["ecode", "install", "w.ec", "--service", "sched.wakeup", "--pid", &pid, "--json"];
     let (first, second) = (run(&folder, &install).json(), run(&folder, &install).json());
@@ -172,6 +173,42 @@ fn a_handler_is_listed_until_it_is_removed_or_its_process_ends() {
     let refused = ["ecode", "install", "--code", "return input.nope;", "--service", "sched.wakeup"];
     run(&folder, &refused).expect(2, &["no member `nope`", "--code:1:14"]);
     assert_eq!(list(), json!([]));
+}
+
+/// The handler of the guide, in front of a web server that knows nothing of it.
+#[test]
+fn the_kernel_answers_a_page_on_a_connection_of_an_unmodified_web_server() {
+    let Some(_lock) = live() else { return };
+    let guide = include_str!("../../../../docs/guide/src/ecalls.md");
+    let code =
+        guide.split("```c\n").filter_map(|rest| rest.split("```").next()).find(|code| code.contains("input.tail"));
+    let folder = folder(&[("hi.ec", code.unwrap()), ("hi", "from the server"), ("ho", "from the server")]);
+    let mut server = Command::new("python3");
+    server.args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]).current_dir(folder.path());
+    let Ok(mut server) = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else {
+        return qfabric_linux::testing::skip("python3 is not installed");
+    };
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port = line.split(" port ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let hello = "HTTP/1.0 200 OK\r\n\r\nfrom the kernel";
+    let (listen, answers) = (format!("listen=:{port}"), format!("answers={}:{hello},", hello.len()));
+    let options = ["--option", &listen, "--option", &answers, "--json"];
+    let install = ["ecode", "install", "hi.ec", "--service", "sock.stream"];
+    run(&folder, &[&install[..], &options[..]].concat()).expect(0, &[]);
+    let mut client = TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).unwrap();
+    for _ in 0..3 {
+        client.write_all(b"GET /hi HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = vec![0; hello.len()];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), hello);
+    }
+    client.write_all(b"GET /ho HTTP/1.0\r\n\r\n").unwrap();
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("from the server"), "{rest}");
+    server.kill().and_then(|()| server.wait()).unwrap();
 }
 
 #[test]

@@ -53,6 +53,20 @@ impl Map {
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
+    /// Sockets by a number of 64 bits. A socket that is closed leaves the map. The programs that are attached to the map
+    /// let go of it when this process has closed its last descriptor.
+    pub(crate) fn sockets(entries: u32) -> io::Result<Map> {
+        let kind = bpf::BPF_MAP_TYPE_SOCKHASH;
+        let spec = MapSpec { kind, key_bytes: 8, value_bytes: 8, entries, ..MapSpec::default() };
+        Ok(Map { fd: sys::map_create(&spec)? })
+    }
+
+    /// Adds a socket of this process to a map of sockets.
+    pub(crate) fn add_socket(&self, key: u64, socket: BorrowedFd) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        self.table()?.set(&key, &i64::from(socket.as_raw_fd()))
+    }
+
     /// The entries by key.
     pub(crate) fn table(&self) -> io::Result<Table> {
         self.fd.try_clone().and_then(Table::new)

@@ -17,6 +17,10 @@ pub(crate) enum Kind {
     /// A tracepoint whose arguments are typed pointers.
     Tracepoint(TypeId),
     Packets(SkbSide),
+    /// Runs on the bytes that arrive at the sockets of a map.
+    Streams,
+    /// Runs when a TCP connection of a control group changes its state.
+    Connections,
     Perf,
     /// Runs on demand, without a hook.
     Demand,
@@ -78,6 +82,8 @@ impl Program<'_> {
             Kind::Tracepoint(id) => (bpf::BPF_PROG_TYPE_TRACING, bpf::BPF_TRACE_RAW_TP, id.0),
             Kind::Packets(SkbSide::Ingress) => (bpf::BPF_PROG_TYPE_SCHED_CLS, bpf::BPF_TCX_INGRESS, 0),
             Kind::Packets(SkbSide::Egress) => (bpf::BPF_PROG_TYPE_SCHED_CLS, bpf::BPF_TCX_EGRESS, 0),
+            Kind::Streams => (bpf::BPF_PROG_TYPE_SK_SKB, bpf::BPF_SK_SKB_VERDICT, 0),
+            Kind::Connections => (bpf::BPF_PROG_TYPE_SOCK_OPS, bpf::BPF_CGROUP_SOCK_OPS, 0),
             Kind::Perf => (bpf::BPF_PROG_TYPE_PERF_EVENT, 0, 0),
             Kind::Demand => (bpf::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
         };
@@ -116,6 +122,22 @@ impl Loaded {
     pub(crate) fn attach_interface(&self, interface: u32) -> io::Result<Link> {
         match self.kind {
             Kind::Packets(side) => sys::attach_tcx(self.fd.as_fd(), interface, side),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Attaches the program to the sockets that are added to the map from now on. The map has at most one program.
+    pub(crate) fn attach_sockets(&self, sockets: &Map) -> io::Result<()> {
+        match self.kind {
+            Kind::Streams => sys::attach_sockets(self.fd.as_fd(), sockets.fd()),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Attaches the program to the connections of a control group and the groups below it.
+    pub(crate) fn attach_group(&self, group: BorrowedFd) -> io::Result<Link> {
+        match self.kind {
+            Kind::Connections => sys::attach_group(self.fd.as_fd(), group),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
     }

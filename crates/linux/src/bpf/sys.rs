@@ -240,6 +240,24 @@ pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> 
     Ok(Link { _fd: owned(fd)? })
 }
 
+/// Attaches a program to the bytes that arrive at the sockets of a map, until the map has no descriptor left.
+pub(super) fn attach_sockets(program: BorrowedFd, map: BorrowedFd) -> io::Result<()> {
+    assert_may_block("attaching a program");
+    let (program, map) = (program.as_raw_fd(), map.as_raw_fd());
+    // SAFETY: takes only numbers.
+    answer(unsafe { bpf::bpf_prog_attach(program, map, bpf::BPF_SK_SKB_VERDICT, 0) }).map(drop)
+}
+
+/// Attaches a program to the TCP connections of a control group, after the existing programs.
+pub(super) fn attach_group(program: BorrowedFd, group: BorrowedFd) -> io::Result<Link> {
+    assert_may_block("attaching a program");
+    let opts = bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as _, ..Default::default() };
+    let (program, group, kind) = (program.as_raw_fd(), group.as_raw_fd(), bpf::BPF_CGROUP_SOCK_OPS);
+    // SAFETY: opts is live and holds its own size; its union is all zeros, which is valid for every variant.
+    let fd = unsafe { bpf::bpf_link_create(program, group, kind, &raw const opts) };
+    Ok(Link { _fd: owned(fd)? })
+}
+
 /// Attaches a program to a perf event and starts the event; both end when the link is dropped.
 pub(super) fn attach_perf(program: BorrowedFd, event: OwnedFd) -> io::Result<Link> {
     assert_may_block("attaching a program");

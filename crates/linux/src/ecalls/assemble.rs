@@ -20,7 +20,8 @@ use super::reads::InputUse;
 use super::services::{At, Hook, Spec};
 use super::source::{CONTEXT, DOWN, Prologue, STATE, helper};
 use super::state;
-use super::{InstallError, Unsupported, shared};
+use super::streams::StreamNumbers;
+use super::{InstallError, Unsupported, answers, shared};
 use crate::bpf::Btf;
 
 const KEY: i16 = -32;
@@ -32,6 +33,9 @@ const INTERRUPT_NS: i32 = 2_000;
 /// Verdicts on packets: pass the packet to the next program, or drop it.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
+/// Verdicts on bytes of a stream.
+const STREAM_PASS: i32 = 1;
+const STREAM_DROP: i32 = 0;
 
 /// A step with the numbers of its maps.
 pub(super) enum Stage<'a> {
@@ -53,6 +57,8 @@ pub(super) struct Plan<'a> {
     /// Number of this handler among the session's handlers of deferred values; 0 for other services.
     pub deferred_handler: usize,
     pub measured: bool,
+    /// Numbers of the maps for the events of byte streams.
+    pub streams: Option<StreamNumbers>,
 }
 
 /// The place of a hook's program at a shared program: its number, and the number of the map `nexts`
@@ -124,13 +130,13 @@ impl Plan<'_> {
         self.stages.iter().any(|stage| matches!(stage, Stage::Deliver(_)))
     }
 
-    /// Assembles the program for hook `number` of the service's `hooks` hooks. `shared`: it continues with the next
-    /// handler at the shared program.
+    /// Assembles the program for a hook. It uses the states from `number` on of the `states` states of each CPU.
+    /// `shared`: it continues with the next handler at the shared program.
     pub(super) fn assemble(
         &self,
         btf: &Btf,
         hook: &Hook,
-        (number, hooks): (u32, u32),
+        (number, states): (u32, u32),
         shared: Option<Shared>,
     ) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
@@ -144,7 +150,7 @@ impl Plan<'_> {
             end: asm.label(),
         };
         let build = Build { plan: self, asm: &mut asm, labels, hook, shared };
-        build.emit_all(btf, number, hooks).map_err(|why| self.unavailable(why))?;
+        build.emit_all(btf, number, states).map_err(|why| self.unavailable(why))?;
         asm.finish().map_err(InstallError::TooLarge)
     }
 
@@ -201,6 +207,9 @@ impl Build<'_, '_> {
         }
         prologue.fill(spec, hook.sources)?;
         hide_others(&mut prologue, hook, only_pid)?;
+        if self.chooses() {
+            self.asm.store_imm(Size::D, Reg::R9, state::SERVICE, STREAM_PASS);
+        }
         self.stages(&placements, Place { offset: input as i16, bytes });
         self.emit_exits();
         Ok(())
@@ -262,10 +271,59 @@ impl Build<'_, '_> {
         asm.mov(Reg::R9, Reg::R0);
     }
 
+    /// Whether each call takes the lock of its state. An event of a byte stream can interrupt another one on the same
+    /// CPU: one that TCP handles in a system call of the server.
+    fn locks(&self) -> bool {
+        self.plan.exclusive || self.nests()
+    }
+
+    /// Whether each CPU has two states: one for an event that is interrupted, and one for the event that interrupts it.
+    fn nests(&self) -> bool {
+        !self.plan.exclusive && self.hook.at == At::Streams
+    }
+
+    /// The map of the sockets among which the verdict chooses; `None`: it does not choose.
+    fn redirects(&self) -> Option<u32> {
+        self.plan.streams.filter(|_| self.plan.options.is("redirect", "yes")).map(|streams| streams.sockets)
+    }
+
+    /// The map through which requests are answered, and the number of answers among which the verdict chooses.
+    fn answers(&self) -> Option<(u32, u32)> {
+        self.plan.streams.and_then(|streams| streams.relay)
+    }
+
+    /// Whether the verdict says more than whether the event passes.
+    fn chooses(&self) -> bool {
+        self.redirects().is_some() || self.answers().is_some()
+    }
+
     fn take_lock(&mut self) {
-        if self.plan.exclusive {
+        let free = self.asm.label();
+        if self.nests() {
+            self.other_if_taken(free);
+        }
+        if self.locks() {
             delivery::lock(self.asm, Reg::R9, state::LOCK, self.labels.busy);
         }
+        self.asm.bind(free);
+    }
+
+    /// Takes the lock of the state at r9 and continues at `free`; if it is taken, r9 = the CPU's other state, whose
+    /// number is the next one.
+    fn other_if_taken(&mut self, free: Label) {
+        let asm = &mut *self.asm;
+        asm.mov(Reg::R0, 1);
+        asm.atomic_xchg(Size::D, Reg::R9, state::LOCK, Reg::R0);
+        asm.jump_if(Jmp::Eq, Reg::R0, 0, free);
+        asm.load(Size::W, Reg::R0, Reg::R10, KEY);
+        asm.alu64(Alu::Add, Reg::R0, 1);
+        asm.store(Size::W, Reg::R10, KEY, Reg::R0);
+        asm.lddw_map(Reg::R1, STATE);
+        asm.mov(Reg::R2, Reg::R10);
+        asm.alu64(Alu::Add, Reg::R2, i32::from(KEY));
+        asm.call(helper::MAP_LOOKUP_ELEM);
+        asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.foreign);
+        asm.mov(Reg::R9, Reg::R0);
     }
 
     /// Stores the time and the deadline of the event, if a step uses them.
@@ -339,6 +397,9 @@ impl Build<'_, '_> {
         self.asm.jump(if self.plan.fault_passes { goes_on } else { self.labels.block });
         self.asm.bind(exits.done);
         self.asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.block);
+        if self.chooses() {
+            self.asm.store(Size::D, Reg::R9, state::SERVICE, Reg::R0);
+        }
         self.asm.bind(goes_on);
         event
     }
@@ -349,7 +410,12 @@ impl Build<'_, '_> {
         self.asm.bind(labels.pass);
         count(self.asm, state::PASSED);
         self.end_measuring();
+        if self.chooses() {
+            self.asm.load(Size::D, Reg::R7, Reg::R9, state::SERVICE);
+        }
         self.release_lock();
+        self.answer();
+        self.redirect();
         self.result(go_on);
         self.asm.bind(labels.block);
         count(self.asm, state::BLOCKED);
@@ -373,8 +439,32 @@ impl Build<'_, '_> {
         }
     }
 
+    /// Ends the program if r7 chooses an answer.
+    fn answer(&mut self) {
+        let Some((relay, count)) = self.answers() else { return };
+        let other = self.asm.label();
+        answers::ask(self.asm, relay, count, other);
+        self.asm.bind(other);
+    }
+
+    /// Hands the bytes over to the socket whose id is r7. If the map has no such socket, the server gets them.
+    fn redirect(&mut self) {
+        let Some(sockets) = self.redirects() else { return };
+        let asm = &mut *self.asm;
+        let own = asm.label();
+        asm.jump_if(Jmp::Eq, Reg::R7, STREAM_PASS, own);
+        asm.store(Size::D, Reg::R10, KEY, Reg::R7);
+        asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
+        asm.lddw_map(Reg::R2, sockets);
+        asm.mov(Reg::R3, Reg::R10);
+        asm.alu64(Alu::Add, Reg::R3, i32::from(KEY));
+        asm.mov(Reg::R4, 0); // as if the server had written them
+        asm.call(helper::SK_REDIRECT_HASH);
+        asm.bind(own);
+    }
+
     fn release_lock(&mut self) {
-        if self.plan.exclusive {
+        if self.locks() {
             delivery::unlock(self.asm, Reg::R9, state::LOCK);
         }
     }
@@ -393,6 +483,8 @@ impl Build<'_, '_> {
         match self.hook.at {
             At::Packets(_) if self.plan.options.is("drop", "yes") => (NEXT, DROP),
             At::Packets(_) => (NEXT, NEXT),
+            At::Streams if self.plan.options.is("drop", "yes") => (STREAM_PASS, STREAM_DROP),
+            At::Streams => (STREAM_PASS, STREAM_PASS),
             _ => (0, 0),
         }
     }

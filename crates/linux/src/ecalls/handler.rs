@@ -16,6 +16,7 @@ use super::follow::Followed;
 use super::options::Options;
 use super::services::{self, At, Hook, OptionSpec, Spec};
 use super::shared::{Seat, SharedHooks};
+use super::streams::{Connections, Ports, StreamMaps};
 use super::{Counters, DownMemory, EventRing, Install, InstallError, Step, UpMemory, state};
 use crate::bpf::{self, Btf, Link, LoadError, Loaded, Map, Mapping};
 
@@ -27,6 +28,7 @@ const SPINS: u64 = 1000;
 pub struct Installed {
     // The links come first: a detached program no longer runs when its maps are freed.
     _links: Vec<Link>,
+    _connections: Option<Connections>,
     followed: Option<Arc<Followed>>,
     _seats: Vec<Option<Seat>>,
     programs: Vec<Loaded>,
@@ -37,6 +39,7 @@ pub struct Installed {
     /// What each handler prints, and the place of its statics in the state.
     prints: Vec<(Prints, u32)>,
     _maps: Vec<Map>,
+    _streams: Option<StreamMaps>,
     // After the links: a handler that still runs keeps its place.
     _place: Option<Place>,
     _ring_user: Option<Arc<u32>>,
@@ -124,6 +127,7 @@ pub(super) struct Installer<'a> {
     pub spec: &'static Spec,
     pub request: &'a Install<'a>,
     pub shared: &'a Arc<SharedHooks>,
+    pub ports: &'a Arc<Ports>,
 }
 
 impl Installer<'_> {
@@ -141,9 +145,14 @@ impl Installer<'_> {
         let ring_user = self.ring_user()?;
         let stages = self.stages(&format, ring_user.as_deref().copied(), &mut fds)?;
         let hooks: Vec<&'static Hook> = self.spec.hooks.iter().filter(|hook| (hook.when)(&options)).collect();
-        let plan = self.plan(options, &format, &stages, place.as_ref());
+        let streams = StreamMaps::of(&hooks, options)?;
+        let plan = Plan {
+            streams: streams.as_ref().map(|streams| streams.numbers(fds.len())),
+            ..self.plan(options, &format, &stages, place.as_ref())
+        };
+        fds.extend(streams.iter().flat_map(StreamMaps::fds));
         let (placements, entry_bytes) = plan.placements();
-        let entries = if plan.exclusive { 1 } else { self.cpus * hooks.len() as u32 };
+        let entries = if plan.exclusive { 1 } else { self.cpus * states_of_cpu(&hooks) };
         let state = system("state", Map::array(entry_bytes, entries))?;
         let mapping = system("state", state.map((entries * entry_bytes) as usize))?;
         prepare(&mapping, &plan, &placements, entries, entry_bytes);
@@ -155,9 +164,12 @@ impl Installer<'_> {
         let programs = self.load(&plan, &hooks, &seats, &fds)?;
         let links = self.attach(&programs, &hooks, &seats, options, interfaces.as_deref().unwrap_or_default())?;
         let followed = interfaces.is_none().then(|| self.follow(&programs)).transpose()?;
-        let program_ids = programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id).collect();
+        let connections = self.connections(options, streams.as_ref().map(StreamMaps::sockets), &programs)?;
+        let ids = programs.iter().filter_map(|program| program.info().ok()).map(|info| info.id);
+        let program_ids = ids.chain(connections.as_ref().and_then(Connections::program_id)).collect();
         Ok(Installed {
             _links: links,
+            _connections: connections,
             followed,
             _seats: seats,
             programs,
@@ -167,6 +179,7 @@ impl Installer<'_> {
             entry_bytes,
             prints: plan.programs().zip(&placements).map(|(p, at)| (p.uses.prints.clone(), at.statics)).collect(),
             _maps: vec![state],
+            _streams: streams,
             _place: place,
             _ring_user: ring_user,
             _down: own,
@@ -217,6 +230,7 @@ impl Installer<'_> {
             exclusive: self.spec.exclusive || stages.iter().any(keeps),
             measured: self.request.measured,
             deferred_handler: place.map_or(0, |place| place.number),
+            streams: None,
         }
     }
 
@@ -235,7 +249,7 @@ impl Installer<'_> {
     ) -> Result<Vec<Loaded>, InstallError> {
         let each = hooks.iter().zip(seats).zip(0..).map(|((hook, seat), number)| {
             let shared = seat.as_ref().map(|seat| Shared { number: seat.number, maps: fds.len() as u32 });
-            let code = plan.assemble(self.btf, hook, (number, hooks.len() as u32), shared)?;
+            let code = plan.assemble(self.btf, hook, (number, states_of_cpu(hooks)), shared)?;
             let kind = self.kind(hook.at)?;
             let maps = [fds, seat.as_ref().map(Seat::fds).as_ref().map_or(&[][..], |fds| fds)].concat();
             bpf::Program { kind, code, maps: &maps }.load().map_err(refused)
@@ -246,6 +260,7 @@ impl Installer<'_> {
     fn kind(&self, at: At) -> Result<bpf::Kind, InstallError> {
         Ok(match at {
             At::Packets(side) => bpf::Kind::Packets(side),
+            At::Streams => bpf::Kind::Streams,
             At::Timer => bpf::Kind::Perf,
             At::Tracepoint(name) => match self.btf.tracepoint(name) {
                 Some(id) => bpf::Kind::Tracepoint(id),
@@ -279,9 +294,26 @@ impl Installer<'_> {
                         links.push(system("attaching to the interface", program.attach_interface(interface))?);
                     }
                 }
+                At::Streams => {} // attached to the map of sockets
             }
         }
         Ok(links)
+    }
+
+    /// Leads the connections of the option `listen` through the program, if there is a map for them.
+    fn connections(
+        &self,
+        options: Options,
+        sockets: Option<&Map>,
+        programs: &[Loaded],
+    ) -> Result<Option<Connections>, InstallError> {
+        let (Some(sockets), Some(listen), [verdict]) = (sockets, options.listen(), programs) else { return Ok(None) };
+        let taken = || {
+            let why = format!("port {} belongs to another chain of this service; end that chain first", listen.port);
+            self.option("listen".into(), why)
+        };
+        let port = self.ports.take(listen.port).ok_or_else(taken)?;
+        Connections::follow(self.btf, port, &listen, sockets, verdict).map(Some)
     }
 
     /// The interfaces that the request names. `None`: the chain follows all interfaces that are up.
@@ -425,6 +457,11 @@ impl Installer<'_> {
     fn option(&self, option: String, why: String) -> InstallError {
         InstallError::Option { service: self.spec.name.into(), option, why }
     }
+}
+
+/// Number of states of each CPU: one for each hook, and two for the hook of byte streams.
+fn states_of_cpu(hooks: &[&Hook]) -> u32 {
+    if hooks.iter().any(|hook| hook.at == At::Streams) { 2 } else { hooks.len() as u32 }
 }
 
 /// Writes the initial contents of every state entry.

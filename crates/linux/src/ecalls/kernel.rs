@@ -9,6 +9,7 @@ use super::handler::Installer;
 use super::options::Options;
 use super::services::{self, HookCost, Spec};
 use super::shared::SharedHooks;
+use super::streams::Ports;
 use super::{Install, InstallError, Installed, Service, Unsupported};
 use crate::bpf::{self, Btf};
 use crate::cpus;
@@ -20,6 +21,7 @@ pub struct Kernel {
     btf: Btf,
     cpus: u32,
     shared: Arc<SharedHooks>,
+    ports: Arc<Ports>,
 }
 
 impl Kernel {
@@ -28,7 +30,13 @@ impl Kernel {
         let btf = Btf::vmlinux().map_err(no_btf)?;
         bpf::probe().map_err(no_bpf)?;
         let list = services::ALL.iter().map(|spec| services::describe(spec, services::check(spec, &btf).err()));
-        Ok(Kernel { services: list.collect(), btf, cpus: cpus::possible(), shared: Arc::default() })
+        Ok(Kernel {
+            services: list.collect(),
+            btf,
+            cpus: cpus::possible(),
+            shared: Arc::default(),
+            ports: Arc::default(),
+        })
     }
 
     /// All services with `why` as the reason for which none is available, for a kernel that cannot be opened.
@@ -56,7 +64,8 @@ impl Kernel {
     /// Installs a chain of steps at a service, completely or not at all. Dropping the returned value removes the chain.
     pub fn install(&self, request: &Install) -> Result<Installed, InstallError> {
         let spec = self.available(request.service)?;
-        Installer { btf: &self.btf, cpus: self.cpus, spec, request, shared: &self.shared }.install()
+        let (btf, shared, ports) = (&self.btf, &self.shared, &self.ports);
+        Installer { btf, cpus: self.cpus, spec, request, shared, ports }.install()
     }
 
     /// The kernel's ids of the programs that handlers share: one for each hook, or a few.

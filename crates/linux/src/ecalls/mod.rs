@@ -6,6 +6,7 @@
 //! | install a chain of steps at a service | [`Kernel::install`] |
 //! | share memory between kernel and application | [`UpMemory`], [`DownMemory`] |
 //! | deliver events to steps in user space | [`EventRing`] |
+//! | drop, hand over or answer what clients send to a server | service `sock.stream` |
 //! | favour servers of the CPU scheduler by events | [`Step::Favour`], [`Aim`] |
 //! | find ready sockets without a system call | [`SocketModule`] |
 //! | run E-code in the kernel on demand | [`KernelEngine`] |
@@ -22,6 +23,7 @@ use qfabric_ecode::{Fault, Limits, Program};
 use qfabric_types::Nanos;
 use qfabric_types::api::Problem;
 
+mod answers;
 mod assemble;
 mod deferred;
 mod delivery;
@@ -40,6 +42,7 @@ mod signal;
 mod socket;
 mod source;
 mod state;
+mod streams;
 mod wake;
 
 pub use engine::KernelEngine;

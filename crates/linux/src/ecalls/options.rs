@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::answers;
 use super::services::Spec;
 
 /// Options of one request. [`Options::new`] has checked all values.
@@ -68,6 +69,11 @@ impl<'a> Options<'a> {
         text.and_then(|text| parse_duration(text).ok()).unwrap_or(Duration::from_millis(10))
     }
 
+    /// The texts of the option `answers`.
+    pub(super) fn answers(self) -> Vec<&'a str> {
+        self.given.get("answers").and_then(|text| parse_answers(text).ok()).unwrap_or_default()
+    }
+
     pub(super) fn cpu(self) -> u32 {
         self.given.get("cpu").and_then(|text| text.parse().ok()).unwrap_or(0)
     }
@@ -83,9 +89,10 @@ fn list(spec: &Spec) -> String {
 fn check(name: &str, value: &str) -> Result<(), String> {
     match name {
         "listen" => parse_listen(value).map(drop),
+        "answers" => parse_answers(value).map(drop),
         "period" | "delay" => parse_duration(value).map(drop),
         "cpu" => value.parse::<u32>().map(drop).map_err(|_| format!("{value:?} is not a CPU number, such as 0")),
-        "drop" | "latest" => one_of(value, &["yes", "no"]),
+        "drop" | "latest" | "redirect" => one_of(value, &["yes", "no"]),
         "when" => one_of(value, &["syscall", "schedule", "delay"]),
         _ if value.trim().is_empty() => Err("is empty".into()),
         _ => Ok(()),
@@ -110,6 +117,33 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     };
     let any = address.iter().all(|&byte| byte == 0);
     Ok(Listen { address: (!any).then_some(address), port })
+}
+
+/// Texts in the form `LENGTH:TEXT,` each, with the number of bytes.
+fn parse_answers(text: &str) -> Result<Vec<&str>, String> {
+    let (mut rest, mut found) = (text, Vec::new());
+    while !rest.is_empty() {
+        let number = found.len() + 1;
+        let wrong = || format!("answer {number} is not LENGTH:TEXT, with the number of bytes and a comma at the end");
+        let (answer, after) = netstring(rest).ok_or_else(wrong)?;
+        if !(1..=answers::LONGEST).contains(&answer.len()) {
+            return Err(format!("answer {number} has {} bytes, not 1 to {}", answer.len(), answers::LONGEST));
+        }
+        found.push(answer);
+        rest = after;
+    }
+    match found.len() {
+        1..=answers::MOST => Ok(found),
+        number => Err(format!("{number} answers, not 1 to {}", answers::MOST)),
+    }
+}
+
+/// The first text, and the rest after its comma.
+fn netstring(text: &str) -> Option<(&str, &str)> {
+    let (length, rest) = text.split_once(':')?;
+    let length: usize = length.parse().ok()?;
+    let answer = rest.get(..length)?;
+    Some((answer, rest[length..].strip_prefix(',')?))
 }
 
 /// A whole number with the unit `us`, `ms` or `s`.
@@ -152,6 +186,18 @@ mod tests {
         assert!(refusal("tcp.accept", &[("interface", "lo"), ("listen", "80")]).contains("such as :8080"));
         assert!(refusal("timer", &[("period", "1us")]).contains("from 100µs"));
         assert!(refusal("timer", &[("period", "fast")]).contains("such as 500us"));
+    }
+
+    #[test]
+    fn answers_state_their_lengths() {
+        assert_eq!(parse_answers("2:ok,5:a:b,\n,"), Ok(vec!["ok", "a:b,\n"]));
+        for wrong in ["", "ok", "3:ok,", "2:ok", "0:,", "-1:a,", "1:é,", "2:ok,x"] {
+            assert!(parse_answers(wrong).is_err(), "{wrong:?}");
+        }
+        let of = |bytes: usize| format!("{bytes}:{},", "x".repeat(bytes));
+        assert!(parse_answers(&of(answers::LONGEST)).is_ok() && parse_answers(&of(answers::LONGEST + 1)).is_err());
+        assert!(parse_answers(&of(1).repeat(answers::MOST)).is_ok());
+        assert!(parse_answers(&of(1).repeat(answers::MOST + 1)).is_err());
     }
 
     #[test]

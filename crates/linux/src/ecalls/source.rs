@@ -20,10 +20,16 @@ pub(super) mod helper {
     pub(crate) const MAP_LOOKUP_ELEM: i32 = 1;
     pub(crate) const KTIME_GET_NS: i32 = 5;
     pub(crate) const GET_SMP_PROCESSOR_ID: i32 = 8;
+    pub(crate) const SKB_STORE_BYTES: i32 = 9;
     pub(crate) const TAIL_CALL: i32 = 12;
     pub(crate) const GET_CURRENT_PID_TGID: i32 = 14;
+    pub(crate) const SKB_LOAD_BYTES: i32 = 26;
+    pub(crate) const SKB_CHANGE_TAIL: i32 = 38;
+    pub(crate) const SKB_PULL_DATA: i32 = 39;
     pub(crate) const GET_SOCKET_COOKIE: i32 = 46;
     pub(crate) const SKB_LOAD_BYTES_RELATIVE: i32 = 68;
+    pub(crate) const SOCK_HASH_UPDATE: i32 = 70;
+    pub(crate) const SK_REDIRECT_HASH: i32 = 72;
     pub(crate) const SK_RELEASE: i32 = 86;
     pub(crate) const SKC_LOOKUP_TCP: i32 = 99;
     pub(crate) const SK_STORAGE_GET: i32 = 107;
@@ -92,6 +98,12 @@ fn missing(what: &str) -> Unsupported {
         what: format!("this kernel does not have {what}"),
         remedy: "use a kernel that is configured and built with it and with BTF, or another service".into(),
     }
+}
+
+/// The way to a member of the structure with this name.
+pub(super) fn member_steps(btf: &Btf, structure: &str, path: &str) -> Result<Steps, Unsupported> {
+    let found = btf.structure(structure).ok_or_else(|| missing(&format!("a structure {structure}")))?;
+    steps(btf, found, path)
 }
 
 fn steps(btf: &Btf, structure: TypeId, path: &str) -> Result<Steps, Unsupported> {
@@ -184,8 +196,7 @@ impl Prologue<'_> {
 
     /// Loads into `dst` a member of the structure `structure` that `base` points to.
     pub(super) fn load_member(&mut self, dst: Reg, base: Reg, structure: &str, path: &str) -> Result<(), Unsupported> {
-        let found = self.btf.structure(structure).ok_or_else(|| missing(&format!("a structure {structure}")))?;
-        let steps = steps(self.btf, found, path)?;
+        let steps = member_steps(self.btf, structure, path)?;
         self.follow(dst, base, &steps);
         Ok(())
     }

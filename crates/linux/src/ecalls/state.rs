@@ -1,4 +1,5 @@
-//! Layout of a handler's state in the kernel: one entry per CPU, or a single entry if events are handled one at a time.
+//! Layout of a handler's state in the kernel: one or two entries per CPU, or a single entry if events are handled one at
+//! a time.
 //!
 //! ```text
 //! 0 lock │ 8 passed │ 16 blocked │ 24 faults │ 32 last fault │ 40 dropped memory │ 48 dropped ring

@@ -5,3 +5,4 @@ mod delivery;
 mod pressure;
 mod services;
 mod shared;
+mod streams;

@@ -58,7 +58,7 @@ fn word(bytes: &[u8]) -> i32 {
 }
 
 /// The kernel's number of this thread's network namespace.
-fn own_namespace() -> Result<u32, Unsupported> {
+pub(in crate::ecalls) fn own_namespace() -> Result<u32, Unsupported> {
     let found = std::fs::metadata("/proc/thread-self/ns/net").map_err(|error| Unsupported {
         what: format!("the network namespace of this process is not known (/proc/thread-self/ns/net: {error})"),
         remedy: "mount /proc".into(),

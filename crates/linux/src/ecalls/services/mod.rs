@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use qfabric_types::format::{Field as Member, Format, Kind, Scalar};
 
-use super::Unsupported;
 use super::options::Options;
 use super::source::{Prologue, Source};
+use super::{Unsupported, streams};
 use crate::bpf::{Btf, SkbSide};
 
 mod app_deferred;
@@ -23,11 +23,14 @@ mod proc_fork;
 mod sched_switch;
 mod sched_wakeup;
 mod sock_ready;
+mod sock_stream;
 mod tcp_accept;
 mod tcp_state;
 mod timer;
 
-pub(super) static ALL: [&Spec; 13] = [
+pub(super) use listener::own_namespace;
+
+pub(super) static ALL: [&Spec; 14] = [
     &sched_wakeup::SPEC,
     &sched_switch::SPEC,
     &proc_fork::SPEC,
@@ -38,6 +41,7 @@ pub(super) static ALL: [&Spec; 13] = [
     &tcp_accept::SPEC,
     &tcp_state::SPEC,
     &sock_ready::SPEC,
+    &sock_stream::SPEC,
     &mem_pressure::SPEC,
     &timer::SPEC,
     &app_deferred::SPEC,
@@ -195,6 +199,8 @@ pub(super) enum At {
     Tracepoint(&'static str),
     /// Packets at the interfaces of the option `interface`.
     Packets(SkbSide),
+    /// Bytes that arrive at the TCP connections of the option `listen`.
+    Streams,
     /// A timer with the option `period`.
     Timer,
 }
@@ -205,6 +211,7 @@ impl At {
             At::Tracepoint(name) => format!("tracepoint {name}"),
             At::Packets(SkbSide::Ingress) => "tcx ingress".into(),
             At::Packets(SkbSide::Egress) => "tcx egress".into(),
+            At::Streams => "sk_skb verdict".into(),
             At::Timer => "CPU clock".into(),
         }
     }
@@ -243,6 +250,9 @@ pub(super) fn describe(spec: &'static Spec, broken: Option<Unsupported>) -> Serv
 /// Fails if this kernel lacks a tracepoint or structure member that the service needs.
 pub(super) fn check(spec: &Spec, btf: &Btf) -> Result<(), Unsupported> {
     for hook in spec.hooks {
+        if hook.at == At::Streams {
+            streams::check(btf)?;
+        }
         let sources = hook.sources.iter().chain(hook.processes);
         sources.map(|source| source.resolve(hook.at, btf).map(drop)).collect::<Result<Vec<_>, _>>()?;
     }
@@ -255,7 +265,7 @@ pub(super) fn cost(spec: &Spec, options: &Options) -> HookCost {
         match hook.at {
             At::Timer => cost.timer = Some(options.period()),
             At::Tracepoint(name) => cost.slows_system_calls |= ["sys_enter", "sys_exit"].contains(&name),
-            At::Packets(_) => {}
+            At::Packets(_) | At::Streams => {}
         }
     }
     cost
