@@ -31,17 +31,40 @@ struct qf_sched_options {
 };
 QF_ASSERT_SIZE(qf_sched_options, 32);
 
+/* Events of one server that writers may raise between two decisions of its CPU; a power of two. */
+#define QF_RAISED_EACH 8
+/* Interruptions of a CPU that writers may request between two of its ticks. A hook that fires all the time could
+ * otherwise keep the CPU from its threads. */
+#define QF_KICKS 16
+
+/* Events of one server that its CPU has not taken yet. */
+struct qf_raised_sink {
+	/* Events raised so far. The next event takes the place with this number modulo QF_RAISED_EACH. */
+	__u64 next;
+	/* Events that were replaced before the CPU took them, since it last counted them as refused. */
+	__u64 replaced;
+	/* The deadline of each event; QF_NEVER: it has none; 0: the place is free. */
+	__u64 deadline_ns[QF_RAISED_EACH];
+};
+QF_ASSERT_SIZE(qf_raised_sink, 80);
+
 /*
- * Events for servers, raised by any writer of this memory (E-code handlers). Protocol, in this order: write the
- * deadline (0: none); set the slot's bit by an atomic or; set the CPU's dirty word. The server's CPU processes all of
- * them at its next decision; several events for a server before that count as one.
+ * Events for servers, raised by any writer of this memory (E-code handlers). Protocol, in this order: add 1 to the
+ * sink's `next`; exchange the deadline at that place, and add 1 to `replaced` if the place was not free; set the slot's
+ * bit by an atomic or; exchange the CPU's dirty word with 1. If it was 0, the writer may interrupt the CPU: if the CPU
+ * on which the writer runs is online, and if the CPU's `kicks`, of which it takes 1, was above 0. The server's CPU
+ * processes all events at its next decision, each with its own deadline.
  */
 struct qf_raised {
 	__u64 dirty[QF_CPUS];
+	/* Whether writers on this CPU may interrupt a CPU (qf_interrupt() explains why not always). */
+	__u64 online[QF_CPUS];
+	/* Signed: interruptions of this CPU that writers may still request. */
+	__u64 kicks[QF_CPUS];
 	__u64 bits[QF_CPUS][16];
-	__u64 deadline_ns[1024];
+	struct qf_raised_sink sinks[1024];
 };
-QF_ASSERT_SIZE(qf_raised, 43008);
+QF_ASSERT_SIZE(qf_raised, 120832);
 
 /* Creates a server in a free slot that the caller chooses. To change an existing server, only `config` is used. */
 struct qf_create {

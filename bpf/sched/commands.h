@@ -133,7 +133,7 @@ int qf_command_raise(struct qf_command *ctx)
 	qf_settle(c, now);
 	error = qf_raise_one(&c->machine, slot, deadline);
 	bpf_spin_unlock(&c->lock);
-	qf_reconsider((s32)qf_slot(slot)->cpu, 0);
+	qf_reconsider((s32)qf_slot(slot)->cpu, 0, 0);
 	return error;
 }
 

@@ -113,8 +113,8 @@ QF_INLINE void qf_kick(s32 cpu)
 }
 
 /* Interrupts a CPU if it would now decide differently, after something changed. `comes`: a thread without a server is
- * on its way into a queue. */
-QF_GLOBAL int qf_reconsider(s32 cpu, u32 comes)
+ * on its way into a queue; `wakes`: a thread has woken, perhaps for an event that the machine does not know yet. */
+QF_GLOBAL int qf_reconsider(s32 cpu, u32 comes, u32 wakes)
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 waits = qf_wants_best_effort(cpu, comes);
@@ -127,7 +127,7 @@ QF_GLOBAL int qf_reconsider(s32 cpu, u32 comes)
 	bpf_spin_lock(&c->lock);
 	qf_settle(c, now);
 	qf_peek(&c->machine, now, waits, &next);
-	same = qf_holds(c, &next, now);
+	same = qf_holds(c, &next, now) && !(wakes && raised.dirty[qf_cpu_index(cpu)]);
 	if (!same)
 		c->stale = 1;
 	bpf_spin_unlock(&c->lock);
@@ -196,36 +196,54 @@ QF_INLINE int qf_raise_one(struct qf_machine *m, u32 slot, u64 deadline)
 	return error;
 }
 
-QF_GLOBAL int qf_take(s32 cpu, u32 slot)
+/* Raises the event that a handler has written at a place of a server, if there is one. */
+QF_GLOBAL int qf_take(s32 cpu, u32 slot, u32 place)
 {
 	struct qf_cpu *c = qf_cpu(cpu);
+	u64 deadline, replaced;
 
-	if (!c)
-		return 0;
 	slot = QF_SLOT(slot);
+	deadline = __sync_lock_test_and_set(&raised.sinks[slot].deadline_ns[place & (QF_RAISED_EACH - 1)], 0);
+	if (!c || !deadline)
+		return 0;
+	replaced = __sync_lock_test_and_set(&raised.sinks[slot].replaced, 0);
 	bpf_spin_lock(&c->lock);
-	if (qf_has(&c->machine, slot))
-		qf_raise_one(&c->machine, slot, raised.deadline_ns[slot] ?: QF_NEVER);
+	if (qf_has(&c->machine, slot)) {
+		qf_server(slot)->events_refused += replaced;
+		c->machine.counts.events_refused += replaced;
+		qf_raise_one(&c->machine, slot, deadline);
+	}
 	bpf_spin_unlock(&c->lock);
 	return 0;
 }
 
-/* Raises the events that handlers have written for this CPU's servers. */
+/* Raises the events that handlers have written for this CPU's servers; the machine orders them by deadline. */
 QF_GLOBAL int qf_drain(s32 cpu)
 {
 	u32 index = qf_cpu_index(cpu);
-	s32 word, bit;
+	s32 word, bit, place;
 
 	__sync_lock_test_and_set(&raised.dirty[index], 0);
 	bpf_for(word, 0, QF_SLOTS / 64) {
 		u64 bits = __sync_lock_test_and_set(&raised.bits[index][word & 15], 0);
 
 		bpf_for(bit, 0, bits ? 64 : 0) {
-			if (bits >> bit & 1)
-				qf_take(cpu, word * 64 + bit);
+			if (!(bits >> bit & 1))
+				continue;
+			bpf_for(place, 0, QF_RAISED_EACH)
+				qf_take(cpu, word * 64 + bit, place);
 		}
 	}
 	return 0;
+}
+
+/* Whether a handler has raised an event that this CPU has not taken, and the CPU may be interrupted for it. Called when
+ * a thread begins to run: the kernel has discarded the handler's kick if it came after qf_drain(). */
+QF_INLINE bool qf_rings(s32 cpu)
+{
+	u32 index = qf_cpu_index(cpu);
+
+	return raised.dirty[index] && (s64)__sync_fetch_and_add(&raised.kicks[index], -1) > 0;
 }
 
 /* Whether service that an event bought continues. Called before a decision. */
@@ -292,6 +310,8 @@ QF_INLINE int qf_cpu_init(s32 cpu)
 	c->cpu = (u32)cpu;
 	c->machine.cpu = (u32)cpu;
 	counts[qf_cpu_index(cpu)].online = 1;
+	raised.online[qf_cpu_index(cpu)] = 1;
+	raised.kicks[qf_cpu_index(cpu)] = QF_KICKS;
 	bpf_timer_init(&c->timer, &cpus, 1 /* CLOCK_MONOTONIC */);
 	bpf_timer_set_callback(&c->timer, qf_timer);
 	bpf_spin_lock(&c->lock);

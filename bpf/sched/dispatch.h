@@ -169,7 +169,7 @@ QF_INLINE void qf_begins(struct qf_cpu *c, s32 cpu, struct task_struct *p)
 
 	if (t && slot && t->woken_ns)
 		qf_delay(t, slot, now);
-	if (c->stale || c->resumed)
+	if (c->stale || c->resumed || qf_rings(cpu))
 		qf_kick(cpu);
 	c->resumed = 0;
 	if (qf_is_bound_kernel(p)) {

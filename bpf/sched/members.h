@@ -251,6 +251,7 @@ QF_INLINE void qf_begin_anew(struct qf_cpu *c, u32 online, u64 now)
 	c->armed_ns = 0;
 	bpf_spin_unlock(&c->lock);
 	counts[qf_cpu_index((s32)c->cpu)].online = online;
+	raised.online[qf_cpu_index((s32)c->cpu)] = online;
 }
 
 /* The servers of an offline CPU want no service; their threads are best effort on other CPUs (qf_fits()). */

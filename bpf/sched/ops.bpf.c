@@ -54,7 +54,7 @@ void QF_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	queue = qf_queue_of(p, slot);
 	cpu = queue < QF_SLOTS ? qf_member_enqueue(p, slot, enq_flags) : qf_fair_enqueue(p, queue, enq_flags);
 	if (cpu >= 0)
-		qf_reconsider(cpu, queue >= QF_SLOTS);
+		qf_reconsider(cpu, queue >= QF_SLOTS, !!(enq_flags & SCX_ENQ_WAKEUP));
 }
 
 void QF_OP(dispatch, s32 cpu, struct task_struct *prev)
@@ -76,7 +76,7 @@ void QF_OP(running, struct task_struct *p)
 		qf_begins(c, cpu, p);
 }
 
-/* Replaces a timer that did not fire in time, and a kick that was discarded. */
+/* Replaces a timer that did not fire in time, and a kick that was discarded. Handlers may interrupt the CPU again. */
 void QF_OP(tick, struct task_struct *p)
 {
 	s32 cpu = (s32)bpf_get_smp_processor_id();
@@ -84,6 +84,7 @@ void QF_OP(tick, struct task_struct *p)
 
 	if (!c)
 		return;
+	raised.kicks[qf_cpu_index(cpu)] = QF_KICKS;
 	if (c->armed_ns && c->armed_ns + QF_TIMER_LATE_NS < bpf_ktime_get_ns()) {
 		counts[qf_cpu_index(cpu)].late++;
 		c->armed_ns = 0;

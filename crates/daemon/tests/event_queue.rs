@@ -56,6 +56,10 @@ impl ToOne for Event {
     fn user(&self) -> u32 {
         0
     }
+
+    fn priority(&self) -> i32 {
+        0
+    }
 }
 
 /// Counts of events by their end.

@@ -35,7 +35,7 @@ impl Pool {
     }
 
     fn push(&self, work: usize) {
-        if self.crew.push(Instant::new(work as u64), work) {
+        if self.crew.push(Instant::new(work as u64), 0, work) {
             self.start();
         }
     }
@@ -103,7 +103,7 @@ fn a_stop_waits_for_all_threads_and_no_thread_starts_after_it() {
 fn work_whose_thread_could_not_be_started_is_done_after_the_next_event() {
     let run = || {
         let pool = Pool::new(2);
-        assert!(pool.crew.push(Instant::ZERO, 0));
+        assert!(pool.crew.push(Instant::ZERO, 0, 0));
         let other = pool.clone();
         let next = thread::spawn(move || {
             if other.crew.is_abandoned() {

@@ -119,6 +119,18 @@ impl SchedAttr {
         self.policy == Policy::DEADLINE && (u128::from(self.runtime_ns) << 20) < u128::from(self.period_ns)
     }
 
+    /// Place in the kernel's order of threads, smaller first: −101 under SCHED_DEADLINE, −100 to −2 for the real-time
+    /// priorities 99 to 1, 0 to 39 for nice −20 to 19 (these as field 18 of proc_pid_stat(5)), and 40 under SCHED_IDLE.
+    #[must_use]
+    pub fn order(&self) -> i32 {
+        match self.policy {
+            Policy::DEADLINE => -101,
+            Policy::FIFO | Policy::RR => -1 - self.priority.min(99) as i32,
+            Policy::IDLE => 40,
+            _ => 20 + self.nice,
+        }
+    }
+
     /// Reads the attributes of `thread` (0: the calling thread). `ESRCH` if the thread has ended.
     pub fn of(thread: ThreadId) -> io::Result<Self> {
         sched_getattr(thread.0, 0).map(SchedAttr::from)
@@ -184,6 +196,21 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn threads_are_ordered_by_their_policies_and_priorities() {
+        let reservation = Reservation::new(Nanos::from_millis(2), Nanos::from_millis(10)).unwrap();
+        let idle = SchedAttr { policy: Policy::IDLE, ..SchedAttr::fair(0) };
+        let all = [
+            SchedAttr::deadline(reservation, false),
+            SchedAttr::fifo(99),
+            SchedAttr::fifo(1),
+            SchedAttr::fair(-20),
+            SchedAttr::fair(19),
+            idle,
+        ];
+        assert_eq!(all.map(|attributes| attributes.order()), [-101, -100, -2, 0, 39, 40]);
     }
 
     #[test]

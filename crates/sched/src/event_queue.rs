@@ -1,7 +1,7 @@
 //! The event queue of ECalls (003 §3.1, 000 §3.2.2): earliest deadline first, late events dropped.
 //!
 //! Problem: events of many services, some with deadlines, wait for one dispatcher. Approach: a heap ordered by
-//! deadline, then by arrival; events without a deadline come last, in order of arrival. An event is late if its
+//! deadline, then by priority, then by arrival; events without a deadline come last. An event is late if its
 //! deadline has passed when it is taken; it is then counted and not delivered. The queue is bounded: an event that
 //! finds it full is refused and counted, so that a flood costs the newest events of the flooding source, not
 //! memory. Source: 000 §3.2.1 («events that miss their deadline are discarded from the event queue»).
@@ -16,7 +16,7 @@ use qfabric_types::Instant;
 pub struct EventQueue<T> {
     heap: BinaryHeap<Entry<T>>,
     capacity: usize,
-    /// Number of the next arrival; events with equal deadlines leave first in, first out.
+    /// Number of the next arrival; events with equal deadlines and priorities leave first in, first out.
     next: u64,
     refused: u64,
     late: u64,
@@ -33,12 +33,23 @@ impl<T> EventQueue<T> {
     }
 
     /// Adds an event that is of use until `deadline`; use [`Instant::NEVER`] if it has no deadline.
+    ///
+    /// # Errors
+    /// [`Full`] with the event if the queue has no room.
     pub fn push(&mut self, deadline: Instant, event: T) -> Result<(), Full<T>> {
+        self.push_prioritized(deadline, 0, event)
+    }
+
+    /// As [`EventQueue::push`]; among events with equal deadlines, those with the smallest priority are first.
+    ///
+    /// # Errors
+    /// [`Full`] with the event if the queue has no room.
+    pub fn push_prioritized(&mut self, deadline: Instant, priority: i32, event: T) -> Result<(), Full<T>> {
         if self.heap.len() >= self.capacity {
             self.refused += 1;
             return Err(Full(event));
         }
-        self.heap.push(Entry { deadline, arrival: self.next, event });
+        self.heap.push(Entry { deadline, priority, arrival: self.next, event });
         self.next += 1;
         Ok(())
     }
@@ -111,13 +122,14 @@ impl<T> EventQueue<T> {
 #[derive(Debug)]
 struct Entry<T> {
     deadline: Instant,
+    priority: i32,
     arrival: u64,
     event: T,
 }
 
 impl<T> Entry<T> {
-    fn key(&self) -> (Instant, u64) {
-        (self.deadline, self.arrival)
+    fn key(&self) -> (Instant, i32, u64) {
+        (self.deadline, self.priority, self.arrival)
     }
 }
 
@@ -161,6 +173,24 @@ mod tests {
         }
         let order: String = std::iter::from_fn(|| queue.take(at(1), |_| ())).collect();
         assert_eq!(order, "bacxy");
+    }
+
+    #[test]
+    fn among_equal_deadlines_the_smallest_priority_is_first_and_no_priority_precedes_a_deadline() {
+        let mut queue = EventQueue::new(8);
+        let events = [
+            (Instant::NEVER, 20, 'x'),
+            (Instant::NEVER, -101, 'y'),
+            (at(9), 20, 'a'),
+            (at(9), -51, 'b'),
+            (at(9), 20, 'c'),
+            (at(8), 39, 'd'),
+        ];
+        for (deadline, priority, event) in events {
+            queue.push_prioritized(deadline, priority, event).unwrap();
+        }
+        let order: String = std::iter::from_fn(|| queue.take(at(1), |_| ())).collect();
+        assert_eq!(order, "dbacyx");
     }
 
     #[test]

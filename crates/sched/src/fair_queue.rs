@@ -1,4 +1,5 @@
-//! A queue for the events of several users: the users take turns, and the events of a user leave by deadline.
+//! A queue for the events of several users: the users take turns, and the events of a user leave by deadline, then by
+//! priority.
 //!
 //! Problem: in one queue in the order of deadlines, a user who claims early deadlines delays the events of all others,
 //! and a user who fills the queue has the events of all others refused. Approach: one [`EventQueue`] for each user with
@@ -36,8 +37,12 @@ impl<T> FairQueue<T> {
         FairQueue { users: BTreeMap::new(), turns: VecDeque::new(), waiting: 0, capacity }
     }
 
-    /// Adds an event of a user that is of use until `deadline`.
-    pub fn push(&mut self, user: u32, deadline: Instant, event: T) -> Result<(), Full<T>> {
+    /// Adds an event of a user that is of use until `deadline`. Among the user's events with equal deadlines, those
+    /// with the smallest `priority` are first; it has no effect on other users.
+    ///
+    /// # Errors
+    /// [`Full`] with the event if the user or the queue has no place.
+    pub fn push(&mut self, user: u32, deadline: Instant, priority: i32, event: T) -> Result<(), Full<T>> {
         let (most, of_all) = places(user, self.capacity);
         if self.waiting >= of_all {
             return Err(Full(event));
@@ -47,7 +52,7 @@ impl<T> FairQueue<T> {
             turns.push_back(user);
             EventQueue::new(most)
         });
-        queue.push(deadline, event)?;
+        queue.push_prioritized(deadline, priority, event)?;
         self.waiting += 1;
         Ok(())
     }
@@ -91,19 +96,28 @@ mod tests {
     #[test]
     fn early_deadlines_of_one_user_do_not_delay_another_by_more_than_a_turn() {
         let mut queue = FairQueue::new(64);
-        (1..=6).for_each(|at| queue.push(7, Instant::new(at), (7, at)).unwrap());
-        [90, 80].into_iter().for_each(|at| queue.push(8, Instant::new(at), (8, at)).unwrap());
-        queue.push(9, Instant::NEVER, (9, 0)).unwrap();
+        (1..=6).for_each(|at| queue.push(7, Instant::new(at), 0, (7, at)).unwrap());
+        [90, 80].into_iter().for_each(|at| queue.push(8, Instant::new(at), 0, (8, at)).unwrap());
+        queue.push(9, Instant::NEVER, 0, (9, 0)).unwrap();
         let order = drained(&mut queue, 0);
         assert_eq!(order, [(7, 1), (8, 80), (9, 0), (7, 2), (8, 90), (7, 3), (7, 4), (7, 5), (7, 6)]);
         assert!(queue.is_empty());
     }
 
     #[test]
+    fn a_priority_orders_the_events_of_one_user_and_takes_no_turn_of_another() {
+        let mut queue = FairQueue::new(64);
+        queue.push(7, Instant::NEVER, 20, (7, 1)).unwrap();
+        queue.push(8, Instant::NEVER, 39, (8, 1)).unwrap();
+        (2..=3).for_each(|at| queue.push(7, Instant::NEVER, -101, (7, at)).unwrap());
+        assert_eq!(drained(&mut queue, 0), [(7, 2), (8, 1), (7, 3), (7, 1)]);
+    }
+
+    #[test]
     fn a_user_has_a_quarter_of_the_places_and_all_users_leave_an_eighth_to_root() {
         let mut queue = FairQueue::new(16);
         let room = |queue: &mut FairQueue<u32>, user| {
-            (0..100).take_while(|_| queue.push(user, Instant::NEVER, user).is_ok()).count()
+            (0..100).take_while(|_| queue.push(user, Instant::NEVER, 0, user).is_ok()).count()
         };
         assert_eq!([1, 2, 3, 4, 5].map(|user| room(&mut queue, user)), [4, 4, 4, 2, 0]);
         assert_eq!((room(&mut queue, 0), queue.len()), (2, 16));
@@ -114,9 +128,9 @@ mod tests {
     #[test]
     fn late_events_take_no_turn_and_give_their_places_back() {
         let mut queue = FairQueue::new(8);
-        queue.push(7, Instant::new(3), (7, 3)).unwrap();
-        queue.push(7, Instant::new(4), (7, 4)).unwrap();
-        queue.push(8, Instant::new(9), (8, 9)).unwrap();
+        queue.push(7, Instant::new(3), 0, (7, 3)).unwrap();
+        queue.push(7, Instant::new(4), 0, (7, 4)).unwrap();
+        queue.push(8, Instant::new(9), 0, (8, 9)).unwrap();
         let mut late = Vec::new();
         assert_eq!(queue.take(Instant::new(5), |event| late.push(event)), Some((8, 9)));
         assert_eq!((late, queue.len()), (vec![(7, 3), (7, 4)], 0));

@@ -40,13 +40,13 @@ impl<W> Crew<W> {
         self.state.lock().threads
     }
 
-    /// Adds ready work. `true`: the caller must start a thread, which is counted already; if it cannot, it calls
-    /// [`Crew::leave`].
+    /// Adds ready work; `priority` orders work with equal deadlines, smaller first. `true`: the caller must start a
+    /// thread, which is counted already; if it cannot, it calls [`Crew::leave`].
     #[must_use]
-    pub(super) fn push(&self, deadline: Instant, work: W) -> bool {
+    pub(super) fn push(&self, deadline: Instant, priority: i32, work: W) -> bool {
         let mut state = self.state.lock();
         // The caller has at most `capacity` pieces of work, so this cannot fail.
-        let _ = state.ready.push(deadline, work);
+        let _ = state.ready.push_prioritized(deadline, priority, work);
         // A woken thread counts as idle until it runs: each idle thread takes one piece of work.
         let starts = state.ready.len() > state.idle && state.threads < self.most && !state.stopping;
         state.threads += usize::from(starts);
@@ -71,8 +71,8 @@ impl<W> Crew<W> {
         state.threads == 0 && state.ready.is_empty()
     }
 
-    /// The work with the earliest deadline; waits at most `timeout` for it. `None`: the calling thread is no longer
-    /// counted and must end.
+    /// The work with the earliest deadline, then with the smallest priority; waits at most `timeout` for it. `None`:
+    /// the calling thread is no longer counted and must end.
     pub(super) fn next(&self, timeout: Duration) -> Option<W> {
         let mut state = self.state.lock();
         while !state.stopping {

@@ -7,8 +7,9 @@
 //!   └───────── faults judged every 100 ms while there is a subscription <─────────────────────┘
 //! ```
 //! Each step is bounded. Events that arrive between two deliveries may overtake waiting ones: the order is by
-//! deadline, not by arrival. An event that was held is delivered at its moment, before them. The thread runs at nice
-//! −10: before batch work, after all threads with a reservation.
+//! deadline, among equal ones by the scheduling priority of the receiving process, and not by arrival. An event that
+//! was held is delivered at its moment, before them. The thread runs at nice −10: before batch work, after all threads
+//! with a reservation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,7 +33,7 @@ use crate::timeline::Frequent;
 
 /// Records taken from the kernel's ring per turn.
 const RECORDS_PER_TURN: usize = 256;
-/// Interval between checks of the owners of processes, and of the interfaces.
+/// Interval between checks of the owners and the priorities of processes, and of the interfaces.
 const CHECK_EVERY: Nanos = Nanos::from_millis(1_000);
 
 /// Starts the thread; `listener` is the non-blocking socket `ecalls.sock`. The end of the thread removes all our
@@ -200,7 +201,14 @@ impl Turning {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use qfabric_linux::sched_attr::SchedAttr;
+    use qfabric_types::api::ecalls::SubscriptionRequest;
+    use qfabric_types::{Owner, ThreadId};
+
     use super::*;
+    use crate::auth::Peer;
     use crate::ecalls::EcallsConfig;
     use crate::ending::Ending;
     use qfabric_linux::testing::Watchdog;
@@ -222,6 +230,36 @@ mod tests {
             scope.spawn(|| repeat(&watchdog, sleep));
             repeat(&watchdog, || drop(ecalls.report()));
         });
+    }
+
+    #[test]
+    fn of_events_without_deadlines_that_of_the_process_with_the_first_priority_is_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let ecalls = Ecalls::new(EcallsConfig::default(), folder.path(), &Ending::new().unwrap()).unwrap();
+        let root = Peer { pid: std::process::id() as i32, owner: Owner { uid: 0, gid: 0 } };
+        let mut processes = [19, 10].map(|nice| {
+            let process = Command::new("sleep").arg("600").spawn().unwrap();
+            SchedAttr::fair(nice).give(ThreadId(process.id() as i32)).unwrap();
+            process
+        });
+        let ids = [0, 1].map(|number: usize| {
+            let process_id = processes[number].id() as i32;
+            let (service, k_code) = (SERVICE.to_owned(), Some("return 1;".to_owned()));
+            let request = SubscriptionRequest { service, k_code, process_id, ..Default::default() };
+            ecalls.subscribe(root, request).unwrap().id
+        });
+        let delivered = || {
+            let mut order = Vec::new();
+            ecalls.raise_own(SERVICE, &Event::now(-1, &[0; 48], 0, false));
+            ecalls.hub.deliver(clock::now, |_| (), |event| order.push(event.to.id));
+            order
+        };
+        let before = delivered();
+        SchedAttr::fair(19).give(ThreadId(processes[1].id() as i32)).unwrap();
+        ecalls.read_priorities();
+        let after = delivered();
+        processes.iter_mut().for_each(|process| process.kill().and_then(|()| process.wait()).map(drop).unwrap());
+        assert_eq!((before, after), (vec![ids[1], ids[0]], vec![ids[0], ids[1]]), "then by arrival");
     }
 
     fn repeat(watchdog: &Watchdog, step: impl Fn()) {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use qfabric_ecode::{Bound, Program};
 use qfabric_linux::ecalls::{Aim, Installed};
@@ -21,7 +21,7 @@ use super::plan::{Plan, is_handler};
 use super::pool::Backlog;
 use super::raise::{Queued, place};
 use super::registry::{GroupKey, Registry};
-use super::subscription::{Chain, Place, Stage, Subscription, Tally, Terms, Watched};
+use super::subscription::{Chain, Place, Stage, Subscription, Tally, Terms, Watched, priority_of};
 use crate::auth::Target;
 use crate::channels::Outlet;
 use crate::problem;
@@ -185,6 +185,7 @@ impl Draft {
             interrupts,
             installed_in_us,
         };
+        let process_id = terms.process_id;
         let watch = |target: Option<Target>| target.map(|target| target.watch);
         Subscription {
             id,
@@ -194,6 +195,7 @@ impl Draft {
             installed: installed.into(),
             state: State::Active.into(),
             waiting: AtomicUsize::new(0),
+            priority: AtomicI32::new(priority_of(process_id)),
             backlog: backlog.into(),
             tally: Tally::default(),
             faults: Default::default(),

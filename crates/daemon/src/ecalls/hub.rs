@@ -74,6 +74,8 @@ pub(crate) trait ToOne {
     fn waiting(&self) -> &AtomicUsize;
     /// The owner of that subscription.
     fn user(&self) -> u32;
+    /// The scheduling priority of its receiver, smaller first.
+    fn priority(&self) -> i32;
 }
 
 impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
@@ -106,7 +108,7 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
         if event.waiting().fetch_add(1, Ordering::Relaxed) >= self.most_of_one {
             return Err(no_longer_waiting(event));
         }
-        let pushed = lock(&self.queue).due.push(event.user(), deadline, event);
+        let pushed = lock(&self.queue).due.push(event.user(), deadline, event.priority(), event);
         pushed.map_err(|Full(event)| no_longer_waiting(event))
     }
 
@@ -161,8 +163,8 @@ impl<R: Subscribed + Default, E: ToOne> Hub<R, E> {
         if self.registry().is_subscribed() { JUDGE_EVERY } else { LONGEST }
     }
 
-    /// One part of a turn: passes events to `carry`, the users in turn and the earliest deadline of each first, and late
-    /// ones to `late`.
+    /// One part of a turn: passes events to `carry`, the users in turn and the earliest deadline of each first, among
+    /// equal ones that of the receiver with the smallest priority; and late ones to `late`.
     /// Afterwards the other sources are checked; if the queue is not empty, the next sleep ends at once.
     pub(super) fn deliver(&self, now: impl Fn() -> Instant, mut late: impl FnMut(E), mut carry: impl FnMut(E)) {
         for _ in 0..DELIVERIES_PER_TURN {

@@ -369,6 +369,7 @@ impl Ecalls {
             let body = || {
                 own.lost_processes().into_iter().for_each(|id| own.process_lost(id));
                 own.follow_interfaces();
+                own.read_priorities();
             };
             let _ = own.ending.guard("qf-ecalls-check", body);
             own.checking.store(false, Ordering::Release);
@@ -376,6 +377,11 @@ impl Ecalls {
         if std::thread::Builder::new().name("qf-ecalls-check".to_owned()).spawn(check).is_err() {
             self.checking.store(false, Ordering::Release);
         }
+    }
+
+    fn read_priorities(&self) {
+        let all: Vec<_> = self.registry().subscriptions.values().cloned().collect();
+        all.iter().for_each(|subscription| subscription.read_priority());
     }
 
     fn follow_interfaces(&self) {

@@ -176,7 +176,7 @@ impl Pool {
     fn make_ready(&self, user: &Arc<User>, subscription: &Arc<Subscription>) {
         let deadline = lock(&subscription.backlog).events.next_deadline().unwrap_or(Instant::NEVER);
         // Each subscription is in the queue at most once, so this cannot fail.
-        if user.crew.push(deadline, subscription.clone()) {
+        if user.crew.push(deadline, subscription.priority(), subscription.clone()) {
             self.start(user.clone());
         }
     }

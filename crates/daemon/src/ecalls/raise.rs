@@ -34,6 +34,10 @@ impl ToOne for Queued {
     fn user(&self) -> u32 {
         self.to.terms.owner.uid
     }
+
+    fn priority(&self) -> i32 {
+        self.to.priority()
+    }
 }
 
 /// An event that is being raised.

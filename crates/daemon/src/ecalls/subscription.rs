@@ -1,11 +1,12 @@
 //! A working subscription: the steps of its chain in the daemon, its counters, and its removal after faults.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use qfabric_ecode::Fault;
 use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
+use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::{clock, watch};
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
 use qfabric_types::api::ecalls::{
@@ -16,7 +17,7 @@ use qfabric_types::channel::Name;
 use qfabric_types::event_json::scalar;
 use qfabric_types::format::{Format, Scalar};
 use qfabric_types::memory::Stamp;
-use qfabric_types::{Instant, Nanos, Owner, Share};
+use qfabric_types::{Instant, Nanos, Owner, Share, ThreadId};
 
 use super::drop_aside;
 use super::handler::{Handler, Made};
@@ -28,6 +29,17 @@ use super::raise::Queued;
 use super::registry::{GroupKey, Registry};
 use crate::channels::Outlet;
 use crate::ending::contain;
+
+/// Priority of a receiver with a reservation: that of threads under SCHED_DEADLINE.
+const RESERVED: i32 = -101;
+/// Priority of a receiver that has ended, or of none: after all threads.
+const LAST: i32 = 41;
+
+/// The scheduling priority of a process, that of its main thread ([`SchedAttr::order`]); smaller is first.
+pub(super) fn priority_of(pid: i32) -> i32 {
+    let attributes = if pid > 0 { SchedAttr::of(ThreadId(pid)).ok() } else { None };
+    attributes.map_or(LAST, |attributes| attributes.order())
+}
 
 /// The place of an integer in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +94,8 @@ pub(crate) struct Subscription {
     pub state: Lock<State, { rank::SUBSCRIPTION_STATE }>,
     /// Its events that wait for the dispatcher.
     pub waiting: AtomicUsize,
+    /// The scheduling priority of the receiving process when it was last read.
+    pub priority: AtomicI32,
     pub backlog: Lock<Backlog, { rank::BACKLOG }>,
     pub tally: Tally,
     pub faults: Lock<FaultWindow, { rank::FAULTS }>,
@@ -314,6 +328,19 @@ impl Subscription {
     /// Whether its hook has favoured its servers already.
     pub(super) fn favours_by_itself(&self) -> bool {
         self.chain.aim.as_ref().is_some_and(|aim| aim.is_aimed())
+    }
+
+    /// The scheduling priority of the receiving process, which orders events with equal deadlines; smaller is first.
+    pub(super) fn priority(&self) -> i32 {
+        match self.favours_by_itself() {
+            true => RESERVED,
+            false => self.priority.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reads the scheduling priority again.
+    pub(super) fn read_priority(&self) {
+        self.priority.store(priority_of(self.terms.process_id), Ordering::Relaxed);
     }
 
     pub(super) fn is_active(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Reads the kernel's own type information: the tracepoints, and the offsets of structure members.
 //!
-//! Reads all of `/sys/kernel/btf/vmlinux` (about 5 MB, 60,000 types) and indexes the names of structures and
-//! tracepoints in one pass. Source: Linux `Documentation/bpf/btf.rst`.
+//! Reads all of `/sys/kernel/btf/vmlinux` (about 5 MB, 60,000 types) and indexes the names of structures, tracepoints
+//! and sched_ext's functions in one pass. Source: Linux `Documentation/bpf/btf.rst`.
 
 use std::collections::HashMap;
 use std::io;
@@ -43,6 +43,7 @@ mod kind {
     pub(super) const VOLATILE: u32 = 9;
     pub(super) const CONST: u32 = 10;
     pub(super) const RESTRICT: u32 = 11;
+    pub(super) const FUNC: u32 = 12;
     pub(super) const FUNC_PROTO: u32 = 13;
     pub(super) const VAR: u32 = 14;
     pub(super) const DATASEC: u32 = 15;
@@ -52,6 +53,8 @@ mod kind {
 }
 
 const TRACEPOINT: &str = "btf_trace_";
+/// Names of functions that are indexed begin with this.
+const FUNCTION: &str = "scx_bpf_";
 
 /// The kernel's type information.
 #[derive(Debug)]
@@ -63,6 +66,7 @@ pub(crate) struct Btf {
     offsets: Vec<u32>,
     structs: HashMap<String, TypeId>,
     tracepoints: HashMap<String, TypeId>,
+    functions: HashMap<String, TypeId>,
 }
 
 impl Btf {
@@ -87,6 +91,7 @@ impl Btf {
             offsets: vec![0],
             structs: HashMap::new(),
             tracepoints: HashMap::new(),
+            functions: HashMap::new(),
         };
         btf.index(end)?;
         Ok(btf)
@@ -101,6 +106,7 @@ impl Btf {
             match kind {
                 kind::STRUCT => self.remember(id, count),
                 kind::TYPEDEF => self.remember_tracepoint(id),
+                kind::FUNC => self.remember_function(id),
                 _ => {}
             }
             at += 12 + extra_bytes(kind, count).ok_or_else(damaged)?;
@@ -122,6 +128,18 @@ impl Btf {
             let name = name.to_owned();
             self.tracepoints.insert(name, id);
         }
+    }
+
+    fn remember_function(&mut self, id: TypeId) {
+        if let Some(name) = self.name(id).filter(|name| name.starts_with(FUNCTION)) {
+            let name = name.to_owned();
+            self.functions.insert(name, id);
+        }
+    }
+
+    /// The function of sched_ext with this name, which programs may call by this number.
+    pub(crate) fn function(&self, name: &str) -> Option<TypeId> {
+        self.functions.get(name).copied()
     }
 
     pub(crate) fn structure(&self, name: &str) -> Option<TypeId> {
@@ -290,6 +308,14 @@ mod tests {
         let common = btf.structure("sock_common").unwrap();
         assert_eq!(btf.member(common, "skc_daddr").unwrap().offset, 0);
         assert_eq!(btf.member(common, "skc_rcv_saddr").unwrap().offset, 4);
+    }
+
+    #[test]
+    fn functions_of_sched_ext_are_found_and_no_others() {
+        let Some(btf) = vmlinux() else { return };
+        let (kick, scheduler) = (btf.function("scx_bpf_kick_cpu"), btf.structure("sched_ext_ops"));
+        assert_eq!(kick.is_some(), scheduler.is_some());
+        assert_eq!(btf.function("schedule"), None);
     }
 
     #[test]

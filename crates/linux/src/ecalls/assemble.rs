@@ -131,13 +131,15 @@ impl Plan<'_> {
     }
 
     /// Assembles the program for a hook. It uses the states from `number` on of the `states` states of each CPU.
-    /// `shared`: it continues with the next handler at the shared program.
+    /// `shared`: it continues with the next
+    /// handler at the shared program. `kick`: as in [`Target::deliver`].
     pub(super) fn assemble(
         &self,
         btf: &Btf,
         hook: &Hook,
         (number, states): (u32, u32),
         shared: Option<Shared>,
+        kick: Option<i32>,
     ) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
         let labels = Labels {
@@ -149,7 +151,7 @@ impl Plan<'_> {
             busy: asm.label(),
             end: asm.label(),
         };
-        let build = Build { plan: self, asm: &mut asm, labels, hook, shared };
+        let build = Build { plan: self, asm: &mut asm, labels, hook, shared, kick };
         build.emit_all(btf, number, states).map_err(|why| self.unavailable(why))?;
         asm.finish().map_err(InstallError::TooLarge)
     }
@@ -181,6 +183,7 @@ struct Build<'a, 'b> {
     labels: Labels,
     hook: &'b Hook,
     shared: Option<Shared>,
+    kick: Option<i32>,
 }
 
 impl Build<'_, '_> {
@@ -349,7 +352,7 @@ impl Build<'_, '_> {
         let mut placements = placements.iter().enumerate();
         for (at, stage) in self.plan.stages.iter().enumerate() {
             match stage {
-                Stage::Deliver(target) => target.deliver(self.asm, event),
+                Stage::Deliver(target) => target.deliver(self.asm, event, self.kick),
                 Stage::Run(program) => {
                     let (number, placement) = placements.next().expect("every program has its placement");
                     if number > 0 {
@@ -384,7 +387,7 @@ impl Build<'_, '_> {
             Stage::Deliver(target) => Some(target),
             Stage::Run(_) => None,
         });
-        let mut host = InKernel { targets: targets.collect() };
+        let mut host = InKernel { targets: targets.collect(), kick: self.kick };
         generate(self.asm, program, &mut host, self.plan.limits, exits);
         self.asm.bind(exits.fault);
         self.asm.store(Size::D, Reg::R9, state::LAST_FAULT, Reg::R0);
@@ -527,6 +530,7 @@ fn hide_others(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(
 /// Implements the builtins of E-code in the kernel.
 struct InKernel<'a> {
     targets: Vec<&'a Target>,
+    kick: Option<i32>,
 }
 
 impl Host for InKernel<'_> {
@@ -540,7 +544,7 @@ impl Host for InKernel<'_> {
             }
             Builtin::Emit => {
                 let event = Place { offset: layout.output as i16, bytes: layout.output_bytes };
-                self.targets.iter().for_each(|target| target.deliver(asm, event));
+                self.targets.iter().for_each(|target| target.deliver(asm, event, self.kick));
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) const RECORD_HEADER: u32 = 32;
 /// Size from which the kernel's own routine copies, in bytes.
 const LONG: u32 = 256;
 /// A free word on the stack.
-const SCRATCH: i16 = -16;
+pub(super) const SCRATCH: i16 = -16;
 /// Stack word with the number of attempts left to take a lock.
 const TURNS: i16 = -24;
 const FORCE_WAKEUP: i32 = 2;
@@ -62,10 +62,11 @@ pub(super) struct Place {
 }
 
 impl Target {
-    pub(super) fn deliver(&self, asm: &mut Asm, event: Place) {
+    /// `kick`: the number of the kernel's function by which the handler interrupts a CPU, if it may call it.
+    pub(super) fn deliver(&self, asm: &mut Asm, event: Place, kick: Option<i32>) {
         match *self {
             Target::Ring { map, id, bound } => to_ring(asm, map, id, bound, event),
-            Target::Favour { aim, raised } => favour(asm, aim, raised),
+            Target::Favour { aim, raised } => favour(asm, aim, raised, kick),
             Target::Memory { area, private, wake, geometry, position } => {
                 let to = ToMemory { asm, area, private, geometry, event };
                 to.deliver(wake, position);

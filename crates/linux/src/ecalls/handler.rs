@@ -12,6 +12,7 @@ use qfabric_types::format::{Format, Kind as FieldKind};
 use super::assemble::{Placement, Plan, Shared, Stage};
 use super::deferred::{HANDLERS, Place};
 use super::delivery::{RECORD_HEADER, RingBound, Target};
+use super::favour::KICK;
 use super::follow::Followed;
 use super::options::Options;
 use super::services::{self, At, Hook, OptionSpec, Spec};
@@ -33,6 +34,7 @@ pub struct Installed {
     _seats: Vec<Option<Seat>>,
     programs: Vec<Loaded>,
     program_ids: Vec<u32>,
+    kicks: bool,
     state: Mapping,
     entries: u32,
     entry_bytes: u32,
@@ -70,6 +72,12 @@ impl Installed {
     /// The kernel's ids of its BPF programs, as shown by `bpftool prog`.
     pub fn program_ids(&self) -> &[u32] {
         &self.program_ids
+    }
+
+    /// Whether its events interrupt the CPUs of the servers that it favours, so that they do not wait for the next
+    /// tick: it favours servers, and this kernel lets its programs interrupt a CPU.
+    pub fn kicks(&self) -> bool {
+        self.kicks
     }
 
     /// Number of instructions that the verifier walked through; shows how expensive loading was.
@@ -161,7 +169,7 @@ impl Installer<'_> {
         }
         fds[0] = state.fd();
         let seats = self.seats(&hooks);
-        let programs = self.load(&plan, &hooks, &seats, &fds)?;
+        let (programs, kicks): (Vec<_>, Vec<_>) = self.load(&plan, &hooks, &seats, &fds)?.into_iter().unzip();
         let links = self.attach(&programs, &hooks, &seats, options, interfaces.as_deref().unwrap_or_default())?;
         let followed = interfaces.is_none().then(|| self.follow(&programs)).transpose()?;
         let connections = self.connections(options, streams.as_ref().map(StreamMaps::sockets), &programs)?;
@@ -174,6 +182,7 @@ impl Installer<'_> {
             _seats: seats,
             programs,
             program_ids,
+            kicks: kicks.contains(&true),
             state: mapping,
             entries,
             entry_bytes,
@@ -240,21 +249,37 @@ impl Installer<'_> {
         hooks.iter().map(seat).collect()
     }
 
+    /// The program of each hook, and whether it interrupts CPUs. A kernel that does not let such a program call the
+    /// function gets a program without the call.
     fn load(
         &self,
         plan: &Plan,
         hooks: &[&Hook],
         seats: &[Option<Seat>],
         fds: &[BorrowedFd],
-    ) -> Result<Vec<Loaded>, InstallError> {
+    ) -> Result<Vec<(Loaded, bool)>, InstallError> {
         let each = hooks.iter().zip(seats).zip(0..).map(|((hook, seat), number)| {
             let shared = seat.as_ref().map(|seat| Shared { number: seat.number, maps: fds.len() as u32 });
-            let code = plan.assemble(self.btf, hook, (number, states_of_cpu(hooks)), shared)?;
             let kind = self.kind(hook.at)?;
             let maps = [fds, seat.as_ref().map(Seat::fds).as_ref().map_or(&[][..], |fds| fds)].concat();
-            bpf::Program { kind, code, maps: &maps }.load().map_err(refused)
+            let load = |kick: Option<i32>| {
+                let code = plan.assemble(self.btf, hook, (number, states_of_cpu(hooks)), shared, kick)?;
+                let loaded = bpf::Program { kind, code, maps: &maps }.load().map_err(refused)?;
+                Ok::<_, InstallError>((loaded, kick.is_some()))
+            };
+            match self.kick(hook.at) {
+                Some(kick) => load(Some(kick)).or_else(|_| load(None)),
+                None => load(None),
+            }
         });
         each.collect()
+    }
+
+    /// The number of the function by which a program at this hook can interrupt a CPU, if its chain favours servers.
+    fn kick(&self, at: At) -> Option<i32> {
+        let favours = self.request.steps.iter().any(|step| matches!(step, Step::Favour { .. }));
+        let function = self.btf.function(KICK).filter(|_| favours && !matches!(at, At::Packets(_)))?;
+        i32::try_from(function.0).ok()
     }
 
     fn kind(&self, at: At) -> Result<bpf::Kind, InstallError> {

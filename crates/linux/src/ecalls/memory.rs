@@ -110,7 +110,7 @@ impl Putter {
         asm.lddw_map_value(Reg::R9, 0, 0);
         asm.mov(Reg::R6, Reg::R9);
         asm.alu64(Alu::Add, Reg::R6, EVENT as i32);
-        target.deliver(&mut asm, Place { offset: 0, bytes: data_bytes });
+        target.deliver(&mut asm, Place { offset: 0, bytes: data_bytes }, None);
         asm.mov(Reg::R0, 0);
         asm.exit();
         let code = asm.finish().map_err(io::Error::other)?;

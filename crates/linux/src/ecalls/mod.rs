@@ -80,7 +80,7 @@ pub enum Step<'a> {
         /// The field that contains the slot.
         position: Option<&'a str>,
     },
-    /// Favours servers of the CPU scheduler.
+    /// Favours servers of the CPU scheduler, and interrupts their CPUs ([`Installed::kicks`]).
     Favour {
         /// The scheduler's memory for raised events ([`crate::mechanism::Mechanism::raised_memory`]).
         raised: BorrowedFd<'a>,

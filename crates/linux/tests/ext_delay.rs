@@ -1,0 +1,31 @@
+//! The delay of events until their receivers run, on several CPUs, in the test machine: prints the tables of the
+//! benchmark `event_delay`.
+
+#[path = "../benches/event_delay/measure.rs"]
+mod measure;
+
+use measure::Plan;
+use qfabric_linux::ecalls::Kernel;
+use qfabric_linux::ext::Ext;
+use qfabric_linux::testing::{live_lock, skip};
+
+/// Events of each row; the emulated machine needs their time.
+const EVENTS: usize = 100;
+
+#[test]
+fn every_event_reaches_its_receiver_however_it_is_scheduled() {
+    if Ext::supported().map_err(skip).is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let kernel = Kernel::open().unwrap();
+    let plan = Plan { events: EVENTS, ..Plan::new() };
+    for table in measure::tables(&kernel, &plan) {
+        table.print();
+        assert_eq!(table.rows.len(), 5, "{table:?}");
+        for row in &table.rows {
+            let delays = row.delays.as_ref().unwrap_or_else(|why| panic!("{}: {why}", row.name));
+            assert_eq!(delays.len(), EVENTS, "{}", row.name);
+        }
+    }
+}
