@@ -27,7 +27,7 @@ const DEMO: [Need; 9] = [
 ];
 
 /// What tests, checks and benchmarks need beyond [`DEMO`].
-const TESTS: [Need; 13] = [
+const TESTS: [Need; 14] = [
     Need { package: "g++", why: "tests of the C header under C++", is_met: |sh| works(sh, "c++ --version") },
     Need { package: "procps", why: "tests end processes by kill", is_met: |sh| works(sh, "kill -l") },
     Need { package: "httperf", why: "offers a web server too much", is_met: |sh| works(sh, "which httperf") },
@@ -40,6 +40,7 @@ const TESTS: [Need; 13] = [
     Need { package: "acpica-tools", why: "describes hardware to a kernel", is_met: |sh| works(sh, "which iasl") },
     Need { package: "i2c-tools", why: "sets an emulated battery", is_met: |sh| works(sh, "which i2cset") },
     Need { package: "iw", why: "sets an emulated wireless card", is_met: |sh| works(sh, "which iw") },
+    Need { package: "hostapd", why: "is the access point of emulated cards", is_met: |sh| works(sh, "which hostapd") },
     Need { package: "zstd", why: "unpacks a kernel", is_met: |sh| works(sh, "zstd --version") },
     Need { package: "kmod", why: "lists a kernel's modules", is_met: |sh| works(sh, "/usr/sbin/depmod --version") },
     Need { package: "util-linux", why: "ends QEMU with its harness", is_met: |sh| works(sh, "setpriv --version") },

@@ -69,7 +69,7 @@ pub use configured::ContractConfig;
 pub use contracts::{DefaultConsent, InitiatorCap, JointConfig, LinkKey};
 pub use ecalls::EcallsConfig;
 pub use embedded::Embedded;
-pub use energy::{EnergyConfig, read_model};
+pub use energy::{EnergyConfig, pin_clock, read_model};
 pub use memory::{MemoryAmount, MemoryConfig};
 pub use metrics::MetricsConfig;
 pub use net::{LinkConfig, NetConfig, Rate};

@@ -66,6 +66,22 @@ fn clock_and_card_save_energy_while_an_application_does_and_a_battery_is_a_meter
 }
 
 #[test]
+fn under_the_governor_userspace_the_clock_itself_is_set_and_returns() {
+    let Some((_live, _radio)) = machine() else { return };
+    let file = |name: &str| format!("{CPUFREQ}/{name}");
+    let governor = text(file("scaling_governor"));
+    std::fs::write(file("scaling_governor"), "userspace").unwrap();
+    std::fs::write(file("scaling_setspeed"), "162000").unwrap();
+    let clock = || (text(file("scaling_setspeed")), text(file("scaling_max_freq")));
+    let (_service, client) = service(all_allowed());
+    let (_program, app) = saver(&client);
+    assert_eq!(clock(), ("59000".to_owned(), "206000".to_owned()));
+    client.release(app.id).unwrap();
+    assert_eq!(clock(), ("162000".to_owned(), "206000".to_owned()));
+    std::fs::write(file("scaling_governor"), governor).unwrap();
+}
+
+#[test]
 fn the_next_start_puts_back_what_a_killed_daemon_turned() {
     let Some((_live, radio)) = machine() else { return };
     let before = knobs(&radio);

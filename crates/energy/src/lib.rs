@@ -20,6 +20,7 @@
 mod checkpoint;
 mod clock;
 mod coordination;
+mod departures;
 mod directive;
 mod integrated;
 mod model;
@@ -30,6 +31,7 @@ mod transcoder;
 pub use checkpoint::{MAX_ARGUMENT, checkpoint_level};
 pub use clock::{DwcsClock, USABLE, cheapest_level, governor_level, slowest_level, stretch_limit, work_cost};
 pub use coordination::{ClockRule, Coordination, Demand, printed_stretch_limit};
+pub use departures::Departures;
 pub use directive::{Battery, Directive, Gains, Place, Rules, UnknownDirective, place};
 
 pub use integrated::{HostLoad, Terms, levels, sender_terms};

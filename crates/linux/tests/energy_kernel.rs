@@ -12,7 +12,8 @@ use qfabric_linux::ext::{Ext, ExtConfig, SchedulerClock};
 use qfabric_linux::journal::Journal;
 use qfabric_linux::power::{self, Clock, KnobName, MeanClock, Meters, Radio, Reading, SYS};
 use qfabric_linux::testing::{Worker, live_lock, skip};
-use qfabric_types::{Energy, EnergySource, Instant};
+use qfabric_linux::{Deadline, Mechanism};
+use qfabric_types::{Energy, EnergySource, Instant, Nanos, Reclaiming, Reservation, Setting};
 
 /// I/O ports of the firmware: the setting of the clock, and the part of the battery that is left, in percent.
 const CLOCK_PORT: u64 = 0x2ff;
@@ -198,6 +199,23 @@ fn each_limit_reaches_the_hardware_as_the_lowest_clock_that_suffices() {
 }
 
 #[test]
+fn the_governor_userspace_takes_each_frequency_and_other_governors_have_no_such_knob() {
+    let Some(_live) = machine() else { return };
+    let (_run, mut journal) = run_folder();
+    let clock = clock(&mut journal);
+    let speed = clock.knob(KnobName::SetFrequency);
+    assert_eq!(speed.value(), None);
+    journal.turn(&clock.knob(KnobName::Governor), "userspace").unwrap();
+    for (khz, level) in LEVELS {
+        journal.turn(&speed, &khz.to_string()).unwrap();
+        has_level(level);
+    }
+    // The governor is back first; under the former one there is no frequency to put back.
+    assert_eq!(journal.turn_back(), Vec::<String>::new());
+    assert!(journal.has_energy_back() && speed.value().is_none());
+}
+
+#[test]
 fn a_killed_service_leaves_a_journal_that_restores_limit_and_governor() {
     let Some(_live) = machine() else { return };
     let governor = text(format!("{CPUFREQ}/scaling_governor"));
@@ -225,6 +243,38 @@ fn the_mean_clock_is_that_of_the_time_at_each_frequency() {
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(mean.take(Path::new(SYS)), Some(0.5));
     journal.turn_back();
+}
+
+/// The mean clock of 5 s, as a part of the highest one, while a thread computes for 40 ms of every 100 ms under a
+/// reservation with this budget.
+fn mean_clock(budget: Nanos) -> f64 {
+    let period = Nanos::from_millis(100);
+    let (worker, mut mechanism) = (Worker::periodic(period, Nanos::from_millis(40)), Deadline::new());
+    let reservation = Some(Reservation::new(budget, period).unwrap());
+    let reserved =
+        Setting { thread: worker.thread, reservation, reclaiming: Reclaiming::Hard, terms: Default::default() };
+    mechanism.apply(&reserved).unwrap();
+    let mut mean = MeanClock::default();
+    mean.take(Path::new(SYS));
+    std::thread::sleep(Duration::from_secs(5));
+    let seen = mean.take(Path::new(SYS)).expect("this kernel counts the time at each frequency");
+    mechanism.apply(&Setting { reservation: None, ..reserved }).unwrap();
+    assert_eq!(mechanism.settle(), []);
+    seen
+}
+
+/// GRUB-PA: while a reserved thread is active, schedutil asks for the bandwidth of its reservation. A budget that feedback
+/// has tuned to the work therefore lets the clock fall without any knob; a static one for the worst case keeps it up.
+#[test]
+fn a_budget_tuned_to_the_work_gives_a_lower_mean_clock_than_a_static_one() {
+    let Some(_live) = machine() else { return };
+    let (_run, mut journal) = run_folder();
+    let clock = power::clocks(Path::new(SYS)).remove(0);
+    journal.turn(&clock.knob(KnobName::Governor), "schedutil").unwrap();
+    let [tuned, fixed] = [48, 90].map(|budget| mean_clock(Nanos::from_millis(budget)));
+    println!("mean clock: {tuned:.3} with a budget of 48 ms, {fixed:.3} with 90 ms");
+    assert!(fixed > 1.15 * tuned, "{tuned} and {fixed} of the highest clock");
+    assert_eq!(journal.turn_back(), Vec::<String>::new());
 }
 
 #[test]

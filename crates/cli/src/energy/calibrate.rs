@@ -2,7 +2,9 @@
 //!
 //! Steps of load between idle and all CPUs busy, first up and then down, so that a slow drift (temperature) cancels out.
 //! P = a + b·x is fitted by least squares, x the number of busy CPUs: a/m is the power of an idle CPU, b that of a busy
-//! one above it.
+//! one above it. With `--clocks` the same is done at lower clocks, each of which becomes a level of the model.
+
+mod clocks;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,30 +13,35 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nalgebra::{DMatrix, DVector};
+use qfabric_daemon::Config;
 use qfabric_energy::Model;
 use qfabric_linux::clock;
 use qfabric_linux::cpus::CpuList;
-use qfabric_linux::power::{self, Meters, Reading};
+use qfabric_linux::power::{self, MeanClock, Meters, Reading};
 use qfabric_types::{Energy, EnergySource};
 
-use crate::exit::{Done, Failure, Outcome};
+use crate::exit::{Advice, Done, Failure, Outcome};
 use crate::{interrupt, output};
+use clocks::Clocks;
 
 /// Parts of the CPUs that are busy in the steps of one direction.
 const STEPS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 /// Least part of the variance of the power that the load explains.
 const LEAST_R2: f64 = 0.8;
+/// A clock that is above the wanted one by more than this part did not obey.
+const FASTER: f64 = 0.1;
 /// Time between two looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Fits a power model to the meter of this host.
 ///
 /// Loads the CPUs in steps and reads the energy counters of the processor (RAPL), or the sensor of the board with the
-/// largest power. Takes ten times --seconds. Use a quiet host. Ends with 4 if the host has no such meter, and with 1 if
-/// the power does not follow the load.
+/// largest power. Takes ten times --seconds, and with --clocks as long again for each lower clock. Use a quiet host.
+/// Ends with 4 if the host has no such meter or clock, and with 1 if the power does not follow the load.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Example: sudo qfabric energy calibrate --out /etc/qfabric/power.toml
+Examples: sudo qfabric energy calibrate --out /etc/qfabric/power.toml
+          sudo qfabric energy calibrate --clocks --out /etc/qfabric/power.toml
 
 Then name the file in the daemon's configuration: [energy] model = \"/etc/qfabric/power.toml\"")]
 pub(super) struct Args {
@@ -44,6 +51,9 @@ pub(super) struct Args {
     /// Time of each of the ten steps, in seconds
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
+    /// Fit the power at up to five lower clocks, too; sets the clocks of all CPUs meanwhile, and needs root
+    #[arg(long)]
+    clocks: bool,
     /// Print the samples and the result as JSON to stdout, instead of the model if --out is not given
     #[arg(long)]
     json: bool,
@@ -68,33 +78,96 @@ struct Fit {
     r2: f64,
 }
 
+/// The power at one clock.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+struct Level {
+    /// `None`: the kernel reports no clock.
+    mhz: Option<f64>,
+    fit: Fit,
+}
+
 #[derive(serde::Serialize)]
 struct Report<'a> {
     source: EnergySource,
     meters: &'a [String],
     cpus: usize,
+    /// At the highest clock.
     fit: Fit,
     samples: &'a [Sample],
+    /// By rising clock; the last one is the highest.
+    levels: &'a [Level],
+}
+
+/// What is read and loaded in each step.
+struct Host {
+    meters: Meters,
+    names: Vec<String>,
+    cpus: usize,
+    /// Time of a step.
+    time: Duration,
+    stop: Arc<AtomicBool>,
+}
+
+impl Host {
+    /// The ten steps at the present clock, which the text names.
+    fn steps(&mut self, clock: &str) -> Result<Vec<Sample>, Failure> {
+        let mut samples = Vec::new();
+        for step in STEPS.into_iter().chain(STEPS.into_iter().rev()) {
+            let busy = (step * self.cpus as f64).round() as usize;
+            let seconds = self.time.as_secs();
+            output::note(format_args!("qfabric: {busy} of {} CPUs busy for {seconds} s{clock}", self.cpus));
+            samples.push(sample(&mut self.meters, &self.names, busy, self.time, &self.stop)?);
+        }
+        Ok(samples)
+    }
+
+    /// The power at the lower clocks, by rising clock. One whose power does not follow the load, or at which the CPUs
+    /// run faster, is left out.
+    fn lower_levels(&mut self, clocks: &mut Clocks, highest_mhz: f64) -> Result<Vec<Level>, Failure> {
+        let mut levels = Vec::new();
+        for part in clocks.lower() {
+            clocks.pin(part)?;
+            let mhz = part * highest_mhz;
+            let mut mean = MeanClock::default();
+            // Only sets the baseline.
+            mean.take(Path::new(power::SYS));
+            let samples = self.steps(&format!(" at {mhz:.0} MHz"))?;
+            let is_faster = mean.take(Path::new(power::SYS)).is_some_and(|seen| seen > (1.0 + FASTER) * part);
+            match fit(&samples) {
+                Ok(_) if is_faster => output::note(format_args!("qfabric: {mhz:.0} MHz is left out: CPUs ran faster")),
+                Ok(fit) => levels.push(Level { mhz: Some(mhz), fit }),
+                Err(why) => output::note(format_args!("qfabric: {mhz:.0} MHz is left out: {why}")),
+            }
+        }
+        Ok(levels)
+    }
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
     output::check_writable(&args.out)?;
-    let (mut meters, names, source) = meters(Path::new(power::SYS))?;
+    let (meters, names, source) = meters(Path::new(power::SYS))?;
     let cpus = CpuList::online().len().max(1);
-    let stop = interrupt::interrupted()?;
-    let mut samples = Vec::new();
-    for step in STEPS.into_iter().chain(STEPS.into_iter().rev()) {
-        let busy = (step * cpus as f64).round() as usize;
-        output::note(format_args!("qfabric: {busy} of {cpus} CPUs busy for {} s", args.seconds));
-        samples.push(sample(&mut meters, &names, busy, Duration::from_secs(args.seconds), &stop)?);
-    }
+    let stop = interrupt::interrupted_or_hung_up()?;
+    let mut host = Host { meters, names, cpus, time: Duration::from_secs(args.seconds), stop };
+    let mut clocks = if args.clocks { Some(clocks_of_this_host()?) } else { None };
+    clocks.as_mut().map_or(Ok(()), |clocks| clocks.pin(1.0))?;
+    let samples = host.steps("")?;
     let fit = fit(&samples).map_err(Failure::fault)?;
-    let text = model_text(fit, cpus, source, samples.len(), mhz(Path::new(power::SYS)));
+    let mhz = mhz(Path::new(power::SYS));
+    let mut levels = match (&mut clocks, mhz) {
+        (Some(clocks), Some(highest)) => host.lower_levels(clocks, highest)?,
+        _ => Vec::new(),
+    };
+    drop(clocks);
+    levels.push(Level { mhz, fit });
+    let levels = rising(levels);
+    let text = model_text(&levels, cpus, source, samples.len());
     Model::parse("the fitted model", &text)
         .map_err(|invalid| Failure::fault(format!("{invalid}; repeat the calibration on a quiet host")))?;
     let to_stdout = args.out.as_os_str() == "-";
     if args.json {
-        output::print_json(&Report { source, meters: &names, cpus, fit, samples: &samples })?;
+        let (meters, samples, levels) = (&host.names, &samples, &levels);
+        output::print_json(&Report { source, meters, cpus, fit, samples, levels })?;
     } else if to_stdout {
         output::print(&text)?;
     }
@@ -103,6 +176,26 @@ pub(super) fn run(args: &Args) -> Outcome {
         std::fs::write(&args.out, &text).map_err(failed)?;
     }
     Ok(Done(0))
+}
+
+fn clocks_of_this_host() -> Result<Clocks, Failure> {
+    let directory = Config::load(None).and_then(|config| config.directory());
+    let directory = directory.map_err(|error| Failure::usage(Advice(&error.problem())))?;
+    Clocks::take(Path::new(power::SYS), Path::new("/"), &directory)
+}
+
+/// Leaves levels out that take as much power as a higher one, or more: noise, or a supply voltage that no longer falls.
+/// The highest one stays. By rising clock before and after.
+fn rising(mut levels: Vec<Level>) -> Vec<Level> {
+    let mut above = f64::INFINITY;
+    levels.reverse();
+    levels.retain(|level| {
+        let is_lower = level.fit.per_busy_cpu_w < above;
+        above = above.min(level.fit.per_busy_cpu_w);
+        is_lower
+    });
+    levels.reverse();
+    levels
 }
 
 /// Drivers whose sensors measure a device beside the processor. Its power does not follow the load of the CPUs.
@@ -223,31 +316,42 @@ fn mhz(sys: &Path) -> Option<f64> {
     power::clocks(sys).iter().map(|clock| clock.range.1).max().map(|khz| khz as f64 / 1e3)
 }
 
-fn model_text(fit: Fit, cpus: usize, source: EnergySource, samples: usize, mhz: Option<f64>) -> String {
-    let idle_w = fit.idle_w / cpus as f64;
-    let how = format!("qfabric energy calibrate: {samples} samples by {}, R2 {:.3}", source.name(), fit.r2);
-    let derived = |value: f64| format!("{{ value = {value:.4}, kind = \"derived\", source = \"{how}\" }}");
-    let mhz = match mhz {
-        Some(mhz) => format!("{{ value = {mhz:.1}, kind = \"printed\", source = \"cpuinfo_max_freq of this host\" }}"),
-        None => {
-            "{ value = 1000.0, kind = \"assumed\", source = \"the kernel reports no clock; one level stands for all\" }"
-                .to_owned()
-        }
+/// `levels` by rising clock; there is at least one, the highest. `samples`: number of samples of each level.
+fn model_text(levels: &[Level], cpus: usize, source: EnergySource, samples: usize) -> String {
+    let idle = levels.last().map_or(0.0, |highest| highest.fit.idle_w / cpus as f64);
+    let derived = |value: f64, fit: &Fit| {
+        let how = format!("qfabric energy calibrate: {samples} samples by {}, R2 {:.3}", source.name(), fit.r2);
+        format!("{{ value = {value:.4}, kind = \"derived\", source = \"{how}\" }}")
+    };
+    let how = match levels.len() {
+        1 => "one level, because the clock was not changed".to_owned(),
+        count => format!("{count} levels, at clocks that were set for it"),
+    };
+    let of_idle = levels.last().map_or(String::new(), |highest| derived(idle, &highest.fit));
+    let level = |level: &Level| {
+        let (mhz, active) = (mhz_text(level.mhz), derived(idle + level.fit.per_busy_cpu_w, &level.fit));
+        format!("\n[[cpu.levels]]\nmhz = {mhz}\nactive_w = {active}\n")
     };
     format!(
-        "# Fitted by `qfabric energy calibrate`: one level, because the clock was not changed.\n\
+        "# Fitted by `qfabric energy calibrate`: {how}.\n\
          name = \"calibrated\"\n\
          about = \"one of {cpus} CPUs of this host, fitted to its own meter\"\n\
          radio_of = \"x86-server\"\n\n\
          [cpu]\n\
-         idle_w = {}\n\
-         rest_w = {{ value = 0.0, kind = \"assumed\", source = \"not in the range of the meter\" }}\n\n\
-         [[cpu.levels]]\n\
-         mhz = {mhz}\n\
-         active_w = {}\n",
-        derived(idle_w),
-        derived(idle_w + fit.per_busy_cpu_w)
+         idle_w = {of_idle}\n\
+         rest_w = {{ value = 0.0, kind = \"assumed\", source = \"not in the range of the meter\" }}\n{}",
+        levels.iter().map(level).collect::<String>()
     )
+}
+
+fn mhz_text(mhz: Option<f64>) -> String {
+    match mhz {
+        Some(mhz) => format!("{{ value = {mhz:.1}, kind = \"printed\", source = \"cpufreq of this host\" }}"),
+        None => {
+            "{ value = 1000.0, kind = \"assumed\", source = \"the kernel reports no clock; one level stands for all\" }"
+                .to_owned()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -264,10 +368,24 @@ mod tests {
     fn the_fit_finds_the_power_of_idle_and_busy_cpus() {
         let Fit { idle_w, per_busy_cpu_w, r2 } = fit(&samples(|x| 16.0 + 3.5 * x)).unwrap();
         assert!((idle_w - 16.0).abs() < 1e-6 && (per_busy_cpu_w - 3.5).abs() < 1e-6 && r2 > 0.999_999);
-        let text = model_text(fit(&samples(|x| 16.0 + 3.5 * x)).unwrap(), 8, EnergySource::Rapl, 10, Some(3_600.0));
+        let highest = Level { mhz: Some(3_600.0), fit: fit(&samples(|x| 16.0 + 3.5 * x)).unwrap() };
+        let text = model_text(&[highest], 8, EnergySource::Rapl, 10);
         let model = Model::parse("x", &text).unwrap();
         assert!((model.cpu.idle_w - 2.0).abs() < 1e-3 && (model.cpu.busy_w(0) - 3.5).abs() < 1e-3, "{text}");
         assert_eq!(model.tally.assumed, Model::shipped("x86-server").unwrap().tally.assumed - 9, "{text}");
+    }
+
+    #[test]
+    fn lower_clocks_become_levels_of_the_model_if_their_power_is_lower_than_above_them() {
+        let level =
+            |mhz: f64, per_cpu: f64| Level { mhz: Some(mhz), fit: fit(&samples(|x| 16.0 + per_cpu * x)).unwrap() };
+        // At 1600 MHz the host took more than at 2400 MHz.
+        let levels = rising(vec![level(800.0, 1.0), level(1_600.0, 2.5), level(2_400.0, 2.0), level(3_000.0, 3.5)]);
+        let model = Model::parse("x", &model_text(&levels, 8, EnergySource::Rapl, 10)).unwrap();
+        let clocks: Vec<f64> = model.cpu.levels.iter().map(|level| level.mhz).collect();
+        assert_eq!(clocks, [800.0, 2_400.0, 3_000.0]);
+        assert!((model.cpu.busy_w(0) - 1.0).abs() < 1e-3 && (model.cpu.busy_w(2) - 3.5).abs() < 1e-3);
+        assert_eq!(rising(vec![level(3_000.0, 3.5)]).len(), 1);
     }
 
     #[test]

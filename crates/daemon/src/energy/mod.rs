@@ -36,6 +36,7 @@ use qfabric_types::{AppId, Instant, Nanos};
 
 pub(crate) use account::joules;
 pub use config::{EnergyConfig, read_model};
+pub use saving::pin_clock;
 
 use crate::config::InvalidConfig;
 use crate::control::Requests;

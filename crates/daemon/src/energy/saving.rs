@@ -49,6 +49,8 @@ use raises::Raises;
 
 /// Part of late jobs from which on the clock is too slow.
 const LATE: f64 = 0.05;
+/// The governor that keeps the lowest frequency within its limits.
+const POWERSAVE: &str = "powersave";
 /// Preference of a processor that chooses its clock itself, within the limits that this program sets.
 const PREFERENCE: &str = "balance_power";
 
@@ -459,10 +461,20 @@ fn lack_of_clocks(allowed: bool, clocks: &[Clock], manager: impl FnOnce() -> Opt
     manager().map(|manager| format!("the clocks stay as they are: {manager}; to end it: {}", manager.stop))
 }
 
-/// Sets one clock. If it follows the scheduler, the scheduler asks for this part, or more at its own checkpoints, and
-/// there is no limit; but a clock that is `raised` by a checkpoint of an application is limited on both sides, so that
-/// it is in force at once and not only with the next thread of each CPU. Returns what is missing although the clock is
-/// set.
+/// Sets one clock to this part of its highest frequency, whatever its governor does, until the journal turns it back.
+/// Returns what is missing although the clock is set.
+///
+/// # Errors
+/// A text for the user: the kernel refused a value, or the clock did not take it.
+pub fn pin_clock(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String>, String> {
+    // Without a scheduler that asks for clocks, the root of sysfs is not used.
+    set(journal, clock, part, true, None, Path::new(power::SYS))
+}
+
+/// Sets one clock. Under the governor `userspace` the frequency itself is set. If the clock follows the scheduler, the
+/// scheduler asks for this part, or more at its own checkpoints, and there is no limit; but a clock that is `raised` by
+/// a checkpoint of an application is limited on both sides, so that it is in force at once and not only with the next
+/// thread of each CPU. Returns what is missing although the clock is set.
 fn set(
     journal: &mut Journal,
     clock: &Clock,
@@ -471,6 +483,9 @@ fn set(
     scheduler: Option<&SchedulerClock>,
     sys: &Path,
 ) -> Result<Option<String>, String> {
+    if clock.knob(KnobName::SetFrequency).value().is_some() {
+        return hold(journal, clock, part);
+    }
     let Some(scheduler) = scheduler.filter(|_| SchedulerClock::governs(sys, clock)) else {
         return limit(journal, clock, part, raised);
     };
@@ -478,24 +493,51 @@ fn set(
     if raised {
         return limit(journal, clock, part, raised);
     }
+    put_limits_back(journal, clock).map(|()| None)
+}
+
+/// Puts the limits and the preference of one clock back, if this program has set them.
+fn put_limits_back(journal: &mut Journal, clock: &Clock) -> Result<(), String> {
     for name in [KnobName::MaxFrequency, KnobName::MinFrequency, KnobName::Preference] {
         let knob = clock.knob(name);
         if let Some(before) = journal.before(&knob).map(str::to_owned) {
             journal.turn(&knob, &before).map_err(|error| error.to_string())?;
         }
     }
-    Ok(None)
+    Ok(())
+}
+
+/// Sets the frequency of a clock under the governor `userspace`, which follows no load: below a limit the clock would
+/// stay where its user left it, also if the reservations need more. The user's limits hold. Returns what is missing if
+/// they are lower than what the reservations need.
+fn hold(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String>, String> {
+    put_limits_back(journal, clock)?;
+    let khz =
+        |name: KnobName, otherwise: u64| clock.knob(name).value().and_then(|khz| khz.parse().ok()).unwrap_or(otherwise);
+    let (least, most) = clock.range;
+    let limits = (khz(KnobName::MinFrequency, least), khz(KnobName::MaxFrequency, most));
+    let needed = clock.at_least(part);
+    let possible = clock.within(needed, limits);
+    let knob = clock.knob(KnobName::SetFrequency);
+    journal.turn(&knob, &possible.to_string()).map_err(|error| error.to_string())?;
+    let lack = || {
+        let most = clock.knob(KnobName::MaxFrequency);
+        format!("{knob} is {possible} kHz and the reservations need {needed} kHz: raise {most}")
+    };
+    Ok((possible < needed).then(lack))
 }
 
 /// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the
 /// clock that the reservations need. So does every clock that is `raised` by a checkpoint: governors follow the load or
-/// the reservations, which do not know that a job is late. Returns what is missing although the clock is limited.
+/// the reservations, which do not know that a job is late. So does a clock under the governor `powersave`, which keeps
+/// the lower limit. Returns what is missing although the clock is limited.
 fn limit(journal: &mut Journal, clock: &Clock, part: f64, raised: bool) -> Result<Option<String>, String> {
     let (least, _) = clock.range;
+    let on_both_sides = raised || clock.knob(KnobName::Governor).value().as_deref() == Some(POWERSAVE);
     let khz = clock.at_least(part);
     let min = clock.knob(KnobName::MinFrequency);
     let is_above = min.value().and_then(|min| min.parse::<u64>().ok()).is_some_and(|min| min > khz);
-    let before = journal.before(&min).filter(|_| is_above || !raised).map(str::to_owned);
+    let before = journal.before(&min).filter(|_| is_above || !on_both_sides).map(str::to_owned);
     let khz = khz.to_string();
     let turn = |journal: &mut Journal, name, value: &str| {
         journal.turn(&clock.knob(name), value).map(drop).map_err(|error| error.to_string())
@@ -507,7 +549,7 @@ fn limit(journal: &mut Journal, clock: &Clock, part: f64, raised: bool) -> Resul
         turn(journal, KnobName::MinFrequency, &before)?;
     }
     turn(journal, KnobName::MaxFrequency, &khz)?;
-    if chooses_itself || raised {
+    if chooses_itself || on_both_sides {
         turn(journal, KnobName::MinFrequency, &khz)?;
     }
     if chooses_itself {

@@ -12,6 +12,8 @@ use crate::files;
 const FOLDER: &str = "devices/system/cpu/cpufreq";
 /// Step of a clock whose driver lists no frequencies, kHz: the bus clock of x86 processors, which they round to.
 const STEP: u64 = 100_000;
+/// What the kernel shows in `scaling_setspeed` under a governor that takes no frequency.
+const UNSUPPORTED: &str = "<unsupported>";
 
 /// A file of a clock that this program may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,6 +27,9 @@ pub enum KnobName {
     MinFrequency,
     /// kHz.
     MaxFrequency,
+    /// kHz. The frequency that the governor `userspace` keeps; other governors have no such knob. Shows the present
+    /// frequency.
+    SetFrequency,
 }
 
 impl KnobName {
@@ -35,6 +40,7 @@ impl KnobName {
             KnobName::Preference => "energy_performance_preference",
             KnobName::MinFrequency => "scaling_min_freq",
             KnobName::MaxFrequency => "scaling_max_freq",
+            KnobName::SetFrequency => "scaling_setspeed",
         }
     }
 }
@@ -61,23 +67,27 @@ impl Knob {
         self.sys.join(FOLDER).join(&self.policy).join(self.name.file())
     }
 
-    /// The present value; `None` if this clock has no such file.
+    /// The present value; `None` if this clock has no such file, or its governor does not use it.
     pub fn value(&self) -> Option<String> {
-        text(&self.path()).ok()
+        text(&self.path()).ok().filter(|value| value != UNSUPPORTED)
     }
 
-    /// True if this clock has no such file. The files of a clock whose CPUs are offline exist, and cannot be read.
+    /// True if this clock has no such file, or its governor does not use it. The files of a clock whose CPUs are
+    /// offline exist, and cannot be read.
     pub(crate) fn is_absent(&self) -> bool {
-        matches!(self.path().try_exists(), Ok(false))
+        let path = self.path();
+        matches!(path.try_exists(), Ok(false)) || text(&path).is_ok_and(|value| value == UNSUPPORTED)
     }
 
     /// The value to put back later, if the file holds `now` before the first turn.
     ///
     /// `scaling_max_freq` shows the lowest of all limits: that of the user, those of the thermal driver and of the
     /// firmware. A limit of the others that became the user's would stay after the heat. So a value that one of them
-    /// may explain stands for no limit of the user, which is the highest frequency of the hardware.
+    /// may explain stands for no limit of the user, which is the highest frequency of the hardware. The same holds for
+    /// `scaling_setspeed`, which shows the frequency within these limits and not the one that the user set.
     pub(crate) fn former(&self, now: String) -> String {
-        if self.name != KnobName::MaxFrequency || !(self.is_capped_by_heat() || self.is_limit_of_firmware(&now)) {
+        let is_within_limits = matches!(self.name, KnobName::MaxFrequency | KnobName::SetFrequency);
+        if !is_within_limits || !(self.is_capped_by_heat() || self.is_limit_of_firmware(&now)) {
             return now;
         }
         self.of_policy("cpuinfo_max_freq").map_or(now, |most| most.to_string())
@@ -141,6 +151,16 @@ impl Clock {
             true => khz.checked_next_multiple_of(STEP).map_or(most, |khz| khz.min(most)),
             false => self.steps.iter().copied().find(|step| *step >= khz).unwrap_or(most),
         }
+    }
+
+    /// The lowest frequency within the limits (lowest, highest) that is at least `khz`, or else the highest one. It is
+    /// one that the driver lists, if it lists any within the limits. All in kHz.
+    pub fn within(&self, khz: u64, (least, most): (u64, u64)) -> u64 {
+        if self.steps.is_empty() {
+            return khz.max(least).min(most);
+        }
+        let possible: Vec<u64> = self.steps.iter().copied().filter(|step| (least..=most).contains(step)).collect();
+        possible.iter().copied().find(|step| *step >= khz).or(possible.last().copied()).unwrap_or(khz)
     }
 
     pub fn knob(&self, name: KnobName) -> Knob {

@@ -313,3 +313,28 @@ proptest! {
         prop_assert!((energy.ratio(Energy::new(1.0, RAPL)) - total).abs() < 1e-12, "{energy}, {total} J");
     }
 }
+
+#[test]
+fn the_frequency_within_limits_is_one_that_the_driver_lists() {
+    let (_folder, tree) = tree();
+    tree.clock("policy0", 800_000, (800_000, 3_000_000));
+    let within = |khz, limits| clocks(tree.root())[0].within(khz, limits);
+    assert_eq!(within(1_300_000, (800_000, 3_000_000)), 1_300_000);
+    assert_eq!((within(1_300_000, (800_000, 1_000_000)), within(800_000, (900_000, 1_000_000))), (1_000_000, 900_000));
+    tree.set("devices/system/cpu/cpufreq/policy0/scaling_available_frequencies", "3000000 1600000 800000");
+    let within = |khz, limits| clocks(tree.root())[0].within(khz, limits);
+    assert_eq!((within(1_000_000, (0, 3_000_000)), within(3_000_000, (0, 2_000_000))), (1_600_000, 1_600_000));
+    assert_eq!(within(1_600_000, (900_000, 1_000_000)), 1_600_000, "the driver has none there, and the kernel decides");
+}
+
+#[test]
+fn a_governor_that_takes_no_frequency_has_no_such_knob() {
+    let (_folder, tree) = tree();
+    tree.clock("policy0", 800_000, (800_000, 3_000_000));
+    let knob = clocks(tree.root())[0].knob(KnobName::SetFrequency);
+    assert!(knob.value().is_none() && knob.is_absent());
+    tree.set("devices/system/cpu/cpufreq/policy0/scaling_setspeed", "<unsupported>");
+    assert!(knob.value().is_none() && knob.is_absent());
+    tree.set("devices/system/cpu/cpufreq/policy0/scaling_setspeed", 800_000);
+    assert!(knob.value().as_deref() == Some("800000") && !knob.is_absent());
+}

@@ -431,3 +431,73 @@ fn a_clock_that_follows_the_scheduler_is_asked_for_and_limited_only_for_a_late_j
     saving.follow(&[]);
     assert_eq!((range(&tree), asked()), ((800, 3_000), 1_024));
 }
+
+/// The governor `userspace` at 900 MHz.
+fn userspace(tree: &PowerTree) {
+    tree.set(&format!("{CPUFREQ}/scaling_governor"), "userspace");
+    tree.set(&format!("{CPUFREQ}/scaling_setspeed"), 900_000);
+}
+
+fn speed(tree: &PowerTree) -> String {
+    tree.get(&format!("{CPUFREQ}/scaling_setspeed"))
+}
+
+#[test]
+fn under_the_governor_userspace_the_frequency_itself_is_set_and_comes_back() {
+    let (_folder, tree) = tree();
+    userspace(&tree);
+    let mut saving = saving(&tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!((speed(&tree).as_str(), range(&tree)), ("1300000", (800, 3_000)), "a limit alone would leave 900 MHz");
+    saving.checkpoint(AppId(1), left(20, 15, 0), START);
+    assert_eq!((speed(&tree).as_str(), range(&tree)), ("1900000", (800, 3_000)));
+    saving.end_raises(later(15));
+    assert_eq!(speed(&tree), "1300000");
+    drop(saving);
+    let restored = power::restore(&tree.root().join("run")).unwrap();
+    assert_eq!((restored.settings, restored.failed.len(), speed(&tree).as_str()), (1, 0, "900000"), "{restored:?}");
+}
+
+#[test]
+fn under_the_governor_userspace_a_limit_of_the_user_holds_and_is_named_if_it_is_too_low() {
+    let (_folder, tree) = tree();
+    userspace(&tree);
+    tree.set(&format!("{CPUFREQ}/scaling_max_freq"), 1_000_000);
+    let mut saving = saving(&tree, true);
+    let state = saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!((speed(&tree).as_str(), range(&tree)), ("1000000", (800, 1_000)));
+    let named = |missing: &String| missing.contains("1000000 kHz") && missing.contains("scaling_max_freq");
+    assert!(state.limited && state.missing.iter().any(named), "{state:?}");
+    saving.follow(&[]);
+    assert_eq!(speed(&tree), "900000");
+}
+
+#[test]
+fn a_clock_whose_governor_changes_gets_the_knobs_of_the_new_one() {
+    let (_folder, tree) = tree();
+    let mut saving = saving_one(&tree);
+    assert_eq!(range(&tree), (800, 1_300));
+    userspace(&tree);
+    saving.follow(&[app(1, 4)]);
+    assert_eq!((speed(&tree).as_str(), range(&tree)), ("1300000", (800, 3_000)));
+    tree.set(&format!("{CPUFREQ}/scaling_governor"), "schedutil");
+    tree.set(&format!("{CPUFREQ}/scaling_setspeed"), "<unsupported>");
+    saving.follow(&[app(1, 4)]);
+    assert_eq!(range(&tree), (800, 1_300));
+    saving.follow(&[]);
+    assert_eq!((range(&tree), saving.not_back.len()), ((800, 3_000), 0), "nothing is left of the former governor");
+    assert_eq!(speed(&tree), "<unsupported>");
+}
+
+#[test]
+fn the_governor_powersave_gets_the_clock_as_its_lower_limit_too() {
+    let (_folder, tree) = tree();
+    tree.set(&format!("{CPUFREQ}/scaling_governor"), "powersave");
+    let mut saving = saving(&tree, true);
+    saving.begin(&app(1, 4), &[app(1, 4)]);
+    assert_eq!(range(&tree), (1_300, 1_300), "it keeps the lowest frequency of its limits");
+    saving.follow(&[app(1, 2)]);
+    assert_eq!(range(&tree).0, range(&tree).1);
+    saving.follow(&[]);
+    assert_eq!(range(&tree), (800, 3_000));
+}

@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use qfabric_energy::{Directive, Gains, Place, Rules, place};
+use qfabric_energy::{Directive, Energy, Gains, Place, Rules, place};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, Reading};
 use qfabric_types::{Instant, Nanos};
@@ -267,7 +267,6 @@ fn cause(
     (own, weakest): (&BatteryState, Option<&(Name, BatteryState)>),
     doubtful: &[Name],
 ) -> String {
-    let mj = |joules: f64| format!("{:.1} mJ", joules * 1e3);
     let mut text = directive.to_string();
     if in_force != directive {
         text += &format!(" (as {in_force})");
@@ -275,8 +274,9 @@ fn cause(
     if rules == Rules::Printed {
         text += " by the printed rules";
     }
-    let Gains { teq_s, teq_r, e_rcvr } = *gains;
-    text += &format!(": per image, sender {}, receivers {}, or they spend {}", mj(teq_s), mj(teq_r), mj(e_rcvr));
+    // Gains of images to come are predictions, whatever the application derives them from.
+    let [sender, receivers, cost] = [gains.teq_s, gains.teq_r, gains.e_rcvr].map(Energy::modelled);
+    text += &format!(": per image, sender {sender}, receivers {receivers}, or they spend {cost}");
     text += &format!("; this host {}", own.lifetime());
     if let Some((host, state)) = weakest {
         text += &format!(", {host} {}", state.lifetime());

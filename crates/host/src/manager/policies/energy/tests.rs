@@ -186,6 +186,7 @@ fn a_sudden_loss_that_the_drain_does_not_explain_is_not_believed_and_is_visible(
     };
     let first = hear(&mut sender, 0, 18_000_000).unwrap();
     assert!(first.cause.contains("b empties in 18000 s (model)"), "{first:?}");
+    assert!(first.cause.contains("J (model), receivers ") && first.cause.contains("J (model); this host"), "{first:?}");
     assert_eq!((sender.place(), first.decision.as_str()), (Some(Place::Sender), "transcoders run at the sender"));
     let lie = hear(&mut sender, 10, 100_000).unwrap();
     assert!(lie.cause.contains("(as min-sec)") && lie.cause.contains("such as b"), "{lie:?}");

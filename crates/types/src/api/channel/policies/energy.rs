@@ -4,8 +4,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyKind, Resource};
-use crate::Nanos;
 use crate::channel::Name;
+use crate::{EnergySource, Nanos};
 
 /// Decides by an energy directive whether the sender or the receivers of a channel run its transcoders.
 ///
@@ -177,7 +177,8 @@ impl fmt::Display for EnergyPolicy {
             None => f.write_str("shares the state of the battery")?,
         }
         match self.battery {
-            Some(joules) => write!(f, "; battery of {joules} J"),
+            // Typed by the user; readings of a meter take its place, and their reports name the meter.
+            Some(joules) => write!(f, "; battery of {joules} J ({})", EnergySource::Model.name()),
             None => f.write_str("; on mains"),
         }
     }
