@@ -70,7 +70,7 @@ mod tests {
     use qfabric_types::{ServerCounts, Window};
 
     use super::*;
-    use crate::row::{Host, Task};
+    use crate::row::{Host, Played, Task};
     use crate::trace::{Job, Trace};
 
     fn row(experiment: &str, competitor: Competitor, missed: u64) -> Row {
@@ -88,6 +88,7 @@ mod tests {
             counted: vec![],
             others: 0.0,
             host: Host::default(),
+            played: Played::default(),
         }
     }
 

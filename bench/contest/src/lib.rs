@@ -9,7 +9,7 @@
 //! | which experiments are there | [`experiment`] |
 //! | which messages keep their promised delay | [`delays`] |
 //! | what are the results, and do they meet the claims | [`row`], [`claims`] |
-//! | how are results shown | [`report`] |
+//! | how are results shown | [`report`], [`timeline`] |
 //!
 //! Approach: every experiment is a grid of settings. For each setting the competitors run one after another, so
 //! that a change of the host affects all of them. They use the same programs, the same jobs and, if a competitor
@@ -26,5 +26,6 @@ pub mod regime;
 pub mod report;
 pub mod role;
 pub mod row;
+pub mod timeline;
 pub mod trace;
 pub mod work;

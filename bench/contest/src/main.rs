@@ -11,7 +11,7 @@ use qfabric_contest::experiment::{Alignment, Experiment, Plan};
 use qfabric_contest::regime::Competitor;
 use qfabric_contest::row::{self, Row};
 use qfabric_contest::work::Work;
-use qfabric_contest::{actor, claims, report};
+use qfabric_contest::{actor, claims, report, timeline};
 use qfabric_types::Nanos;
 
 /// Compare schedulers on the same workload.
@@ -59,6 +59,9 @@ struct RunOptions {
     /// Print one JSON object per line instead of a table.
     #[arg(long)]
     json: bool,
+    /// Folder for a trace of each run, for Perfetto; created if it does not exist.
+    #[arg(long, value_name = "FOLDER")]
+    traces: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -86,12 +89,18 @@ fn run(options: RunOptions) -> Result<()> {
     let work = Work::calibrate();
     let competitors = if options.competitors.is_empty() { supported() } else { options.competitors.clone() };
     let span = Nanos::from_millis(1_000 * options.seconds);
-    let RunOptions { experiments, sizes, rounds, alignment, json, .. } = options.clone();
+    let RunOptions { experiments, sizes, rounds, alignment, json, traces, .. } = options.clone();
+    if let Some(folder) = &traces {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
     let plan = Plan { sizes, span, rounds, competitors, alignment };
     let mut all = Vec::new();
     for experiment in experiments {
         let mut rows = Vec::new();
-        experiment.run(&plan, work, |row| report_row(&mut rows, row, json))?;
+        experiment.run(&plan, work, |row| {
+            traces.as_ref().map_or(Ok(()), |folder| timeline::write(row, folder))?;
+            report_row(&mut rows, row, json)
+        })?;
         if !json {
             println!("{}\n{}", experiment.title(), report::table(&rows));
         }

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use anyhow::Result;
-use qfabric_types::{ServerCounts, Window};
+use qfabric_types::{Instant, ServerCounts, Window};
 use serde::{Deserialize, Serialize};
 
 use crate::regime::Competitor;
@@ -29,6 +29,18 @@ pub struct Row {
     /// CPU time that ordinary tasks got in total, in CPUs.
     pub others: f64,
     pub host: Host,
+    /// What the tasks did; not printed.
+    #[serde(skip)]
+    pub played: Played,
+}
+
+/// The jobs of all tasks of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Played {
+    /// The common start, on CLOCK_MONOTONIC.
+    pub start: Instant,
+    /// One trace for each task; none if the competitor refused them.
+    pub traces: Vec<Trace>,
 }
 
 /// The result of one task.
@@ -145,6 +157,7 @@ mod tests {
             counted: vec![],
             others: 0.5,
             host: Host::this(),
+            played: Played::default(),
         }
     }
 

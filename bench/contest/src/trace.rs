@@ -55,11 +55,12 @@ impl Summary {
 
 impl Trace {
     /// The end of a period, which is the deadline of its job.
-    fn deadline(&self, period: u64) -> u64 {
+    pub(crate) fn deadline(&self, period: u64) -> u64 {
         self.phase + (period + 1) * self.period
     }
 
-    fn in_time(&self, job: &Job) -> bool {
+    /// Whether a job was complete by its deadline.
+    pub(crate) fn in_time(&self, job: &Job) -> bool {
         job.complete && job.end <= self.deadline(job.period)
     }
 

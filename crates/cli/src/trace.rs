@@ -3,6 +3,8 @@
 //! Approach: the daemon keeps the last records in any case. This command reads them page by page, turns
 //! them into packets, and appends these to the file, so its memory does not grow with the length of the trace.
 
+mod cpus;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,13 +17,14 @@ use qfabric_timeline::{ClockReading, TraceCounts, TraceWriter};
 use qfabric_types::{Instant, Nanos};
 use serde::Serialize;
 
+use self::cpus::Cpus;
 use crate::exit::{Done, Failure, Outcome};
 use crate::interrupt::interrupted;
 use crate::{connect, output};
 
 /// Time between two reads of the timeline. The daemon keeps far more records than an interval has.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time without a check whether Ctrl-C was pressed.
+/// Longest time without a check whether Ctrl-C was pressed, and between two looks at the switches of the CPUs.
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 /// Longest trace.
 const LONGEST: Nanos = Nanos::from_millis(24 * 3_600_000);
@@ -30,10 +33,12 @@ const LONGEST: Nanos = Nanos::from_millis(24 * 3_600_000);
 ///
 /// Records for --seconds, or until Ctrl-C, or writes what the daemon still knows of the last minute (--last). Open the
 /// file in https://ui.perfetto.dev, which keeps it on this machine. A user sees the user's own applications, root sees
-/// all. With several --socket, the trace shows several daemons, and arrows for events of channels between them.
+/// all. With several --socket, the trace shows several daemons, and arrows for events of channels between them. With
+/// --cpus it also shows which thread of which program ran on each CPU.
 /// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric trace --seconds 10 -o out.pftrace
+          qfabric trace --seconds 10 --cpus -o out.pftrace
           qfabric trace --last 60s -o just-now.pftrace")]
 pub(crate) struct Args {
     /// Record for this number of seconds, up to 86400 [default: until Ctrl-C]
@@ -43,6 +48,9 @@ pub(crate) struct Args {
     /// summary says how far they reach back
     #[arg(long, value_name = "TIME")]
     last: Option<Nanos>,
+    /// Also record which thread runs on each CPU, of all users; needs root or CAP_PERFMON
+    #[arg(long, conflicts_with = "last")]
+    cpus: bool,
     /// File to write; - is stdout
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -60,11 +68,12 @@ pub(crate) fn run(args: Args) -> Outcome {
         return Err(Failure::usage(format!("--last {last} is not between 1 ns and 24 h; choose a time such as 60s")));
     }
     let mut sources = sources(&args)?;
+    let cpus = Cpus::open(args.cpus)?;
     let mut file = Target::create(&args.output)?;
     let began = clock::now();
     match args.last {
         Some(_) => {}
-        None => record(&mut sources, &mut file, args.seconds.map(Duration::from_secs))?,
+        None => record(&mut sources, cpus, &mut file, args.seconds.map(Duration::from_secs))?,
     }
     for source in &mut sources {
         source.read(&mut file)?;
@@ -97,8 +106,9 @@ fn sources(args: &Args) -> Result<Vec<Source>, Failure> {
     sockets.into_iter().map(open).collect()
 }
 
-/// Reads all sources again and again, until `length` is over or the user presses Ctrl-C.
-fn record(sources: &mut [Source], file: &mut Target, length: Option<Duration>) -> Result<(), Failure> {
+/// Reads all sources again and again, until `length` is over or the user presses Ctrl-C. All daemons share the CPUs of
+/// this machine, so the first source shows them.
+fn record(sources: &mut [Source], mut cpus: Cpus, file: &mut Target, length: Option<Duration>) -> Result<(), Failure> {
     let (stop, began) = (interrupted()?, std::time::Instant::now());
     if length.is_none() {
         output::note("qfabric: recording; Ctrl-C ends the trace");
@@ -110,8 +120,14 @@ fn record(sources: &mut [Source], file: &mut Target, length: Option<Duration>) -
         while pause.elapsed() < INTERVAL && !is_over(&stop) {
             let left = length.map_or(SIGNAL_CHECK, |length| length.saturating_sub(began.elapsed()));
             std::thread::sleep(SIGNAL_CHECK.min(left));
+            if let Some(first) = sources.first_mut() {
+                cpus.read(&mut first.writer);
+            }
         }
         sources.iter_mut().try_for_each(|source| source.read(file))?;
+    }
+    if let Some(first) = sources.first_mut() {
+        cpus.finish(&mut first.writer);
     }
     Ok(())
 }
@@ -225,7 +241,7 @@ fn report(args: &Args, summary: &Summary) -> Result<(), Failure> {
 }
 
 fn line(args: &Args, host: &HostCounts) -> String {
-    let TraceCounts { applications, jobs, misses, budgets, decisions, ecalls, channel_events, lost, skipped } =
+    let TraceCounts { applications, jobs, misses, budgets, decisions, ecalls, channel_events, lost, skipped, .. } =
         host.counts;
     let file = args.output.display();
     let place = if args.socket.len() > 1 { format!(" ({})", host.socket) } else { String::new() };
@@ -251,7 +267,20 @@ fn line(args: &Args, host: &HostCounts) -> String {
         counted(ecalls, "ECall"),
         counted(channel_events, "channel event"),
     ];
-    format!("{file}{place}: {seconds:.1} s, {}{reach}{lost}{skipped}\n", shown.join(", "))
+    let cpus = on_cpus(host.counts);
+    format!("{file}{place}: {seconds:.1} s, {}{cpus}{reach}{lost}{skipped}\n", shown.join(", "))
+}
+
+/// Empty without --cpus.
+fn on_cpus(TraceCounts { cpu_slices, lost_switches, .. }: TraceCounts) -> String {
+    match (cpu_slices, lost_switches) {
+        (0, 0) => String::new(),
+        (slices, 0) => format!(", {} on CPUs", counted(slices, "slice")),
+        (slices, lost) => format!(
+            ", {} on CPUs; {lost} records of switches are missing, because they came faster than they were read",
+            counted(slices, "slice")
+        ),
+    }
 }
 
 fn counted(count: u64, noun: &str) -> String {

@@ -16,9 +16,9 @@ use crate::{connect, output};
 ///
 /// The page shows live what status, top, channel, policy and energy show, as far as this user may see it. Its policy
 /// laboratory checks and simulates policies, and starts and stops those of this user; the page changes nothing else.
-/// The daemon serves it at a loopback address; from another machine use ssh -L PORT:127.0.0.1:PORT. Without a browser or
-/// a desktop session, prints the address. The address has a token of this user: keep it secret. It is valid until the
-/// daemon ends.
+/// The daemon serves it at a loopback address, or by TLS at the address that its configuration names; without TLS use
+/// ssh -L PORT:127.0.0.1:PORT from another machine. Without a browser or a desktop session, prints the address. The
+/// address has a token of this user: keep it secret. It is valid until the daemon ends.
 /// Ends with 4 if no daemon answers, and with 3 if the configuration forbids the page.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric web

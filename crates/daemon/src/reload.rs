@@ -12,6 +12,7 @@
 //! | `ecalls` | applied to new requests, except the sizes of queues and pools |
 //! | `metrics` | metrics move to the new address and token |
 //! | `web.enabled` | the page is opened or closed |
+//! | files of `web.certificate`, `web.key` | read again, for new connections |
 //! | `log.filter` | applied, unless the command line or `QFABRIC_LOG` sets the filter |
 //! | `net.links` | links are opened, changed and closed; rates never fall below the promises |
 //! | all others | applied at the next start; the log names the keys that differ |
@@ -124,8 +125,7 @@ impl Reload {
         if let Some(in_force) = ending::worker("reload", move || ecalls.configure(&limits)).await {
             self.running.ecalls = in_force;
         }
-        parts.web.enable(new.web.enabled);
-        self.running.web.enabled = new.web.enabled;
+        refused.extend(self.web(new, parts.web.clone()).await);
         refused.extend(self.metrics(new, &parts.metrics).await);
         refused.extend(self.bounds(new, &parts.requests));
         refused.extend(self.log_filter(new));
@@ -140,6 +140,18 @@ impl Reload {
         }
         self.running.api.mode = new.api.mode;
         self.running.api.group.clone_from(&new.api.group);
+        None
+    }
+
+    /// Opens or closes the page, and reads its certificate again, which may have been renewed.
+    async fn web(&mut self, new: &Config, web: Arc<Web>) -> Option<String> {
+        web.enable(new.web.enabled);
+        self.running.web.enabled = new.web.enabled;
+        if let Err(problem) = ending::worker("reload", move || web.renew()).await? {
+            let (why, next) = (problem.message, problem.next_step);
+            tracing::error!(why, next, "SIGHUP: the web page keeps its former certificate");
+            return Some("web.certificate".to_owned());
+        }
         None
     }
 

@@ -139,7 +139,7 @@ impl Service {
         let energy = EnergyAccount::new(&config.energy, own.as_ref().map_or(&*directory, OwnFolder::path))?;
         control.ready.clock.take().iter().for_each(|memory| energy.ask_scheduler(memory));
         let sockets = api::bind(config, &directory)?;
-        let (web, opened) = Web::start(&config.web);
+        let (web, opened) = Web::start(&config.web).map_err(DaemonError::Part)?;
         Ok(Service {
             control,
             sockets,

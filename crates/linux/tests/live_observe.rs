@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant as Clock};
 
 use qfabric_linux::launch::Held;
-use qfabric_linux::observe::{self, Observation, Observer, PollObserver, SwitchObserver};
+use qfabric_linux::observe::{self, CpuObserver, Observation, Observer, PollObserver, SwitchObserver};
 use qfabric_linux::testing::{self, Worker, live_lock};
 use qfabric_types::{Nanos, Sample, ThreadId};
 
@@ -84,6 +84,37 @@ fn the_activations_of_a_periodic_thread_are_seen_with_their_cost() {
     let (turns, used) = (worker.turns() - turns, worker.used() - used);
     assert!(turns.abs_diff(jobs.len() as u64) <= 2, "{} activations in {turns} turns", jobs.len());
     adds_up(jobs.iter().copied().fold(Nanos::ZERO, |a, b| a + b), used, stolen);
+}
+
+/// Without knowing the thread before: the observer covers the whole host.
+#[test]
+fn the_stretches_of_all_cpus_together_have_the_cpu_time_of_a_thread() {
+    let _alone = live_lock();
+    let refused = |e: std::io::Error| testing::skip(format!("the kernel refuses perf events here: {e}"));
+    let Ok(mut observer) = CpuObserver::new().map_err(refused) else { return };
+    let worker = Worker::start(|| {
+        testing::burn(Nanos::from_millis(2));
+        std::thread::sleep(Duration::from_millis(18));
+    });
+    observer.poll(&mut |_| {});
+    let (turns, used, stolen, mut seen, mut lost) = (worker.turns(), worker.used(), testing::stolen(), Vec::new(), 0);
+    while worker.turns() < turns + 60 {
+        std::thread::sleep(Duration::from_millis(5));
+        lost += observer.poll(&mut |stretch| seen.push(stretch));
+    }
+    let used = worker.used() - used;
+    observer.finish(&mut |stretch| seen.push(stretch));
+    if lost > 0 {
+        return testing::skip(format!("other programs switched so often that {lost} records were lost"));
+    }
+    let own = seen.iter().filter(|stretch| stretch.thread == worker.thread);
+    assert!(own.clone().all(|stretch| stretch.pid == std::process::id() as i32 && !stretch.name.is_empty()));
+    adds_up(own.map(|stretch| stretch.to.since(stretch.from)).fold(Nanos::ZERO, |a, b| a + b), used, stolen);
+    let mut until = HashMap::new();
+    for stretch in &seen {
+        let before = until.insert(stretch.cpu, stretch.to).unwrap_or(stretch.from);
+        assert!(before <= stretch.from && stretch.from < stretch.to, "{stretch:?} overlaps the stretch before it");
+    }
 }
 
 #[test]

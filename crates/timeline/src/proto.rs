@@ -112,6 +112,11 @@ impl DebugAnnotation {
         DebugAnnotation { name: Some(name.to_owned()), int_value: Some(value), ..DebugAnnotation::default() }
     }
 
+    pub(crate) fn text(name: &str, value: &str) -> DebugAnnotation {
+        let (name, string_value) = (Some(name.to_owned()), Some(value.to_owned()));
+        DebugAnnotation { name, string_value, ..DebugAnnotation::default() }
+    }
+
     pub(crate) fn double(name: &str, value: f64) -> DebugAnnotation {
         DebugAnnotation { name: Some(name.to_owned()), double_value: Some(value), ..DebugAnnotation::default() }
     }

@@ -18,6 +18,8 @@ pub(crate) enum Track {
     Ecalls,
     Channel(String),
     Policies,
+    Cpus,
+    Cpu(u32),
 }
 
 impl Track {
@@ -28,7 +30,8 @@ impl Track {
             Track::Jobs(app) | Track::Misses(app) | Track::Budget(app) | Track::Error(app) | Track::Decisions(app) => {
                 Some(Track::App(app))
             }
-            Track::App(_) | Track::Ecalls | Track::Channel(_) | Track::Policies => Some(Track::Host),
+            Track::Cpu(_) => Some(Track::Cpus),
+            Track::App(_) | Track::Ecalls | Track::Channel(_) | Track::Policies | Track::Cpus => Some(Track::Host),
         }
     }
 
@@ -49,6 +52,8 @@ impl Track {
             Track::Ecalls => ("ECalls".to_owned(), None),
             Track::Channel(channel) => (format!("channel {channel}"), None),
             Track::Policies => ("policies".to_owned(), None),
+            Track::Cpus => ("CPUs".to_owned(), None),
+            Track::Cpu(cpu) => (format!("CPU {cpu}"), None),
         };
         TrackDescriptor {
             uuid: Some(self.uuid(host)),

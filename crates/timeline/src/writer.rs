@@ -31,6 +31,23 @@ impl From<[u64; 2]> for ClockReading {
     }
 }
 
+/// A thread that was on a CPU without interruption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSlice<'a> {
+    /// The kernel's number of the CPU.
+    pub cpu: u32,
+    /// The process of the thread.
+    pub pid: i32,
+    /// The kernel's number of the thread.
+    pub tid: i32,
+    /// The name of the thread; empty if it is not known.
+    pub name: &'a str,
+    /// When the thread got the CPU, on the clock of the records.
+    pub from: Instant,
+    /// When it left the CPU.
+    pub to: Instant,
+}
+
 /// The numbers of records that a trace contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TraceCounts {
@@ -42,6 +59,10 @@ pub struct TraceCounts {
     pub decisions: u64,
     pub ecalls: u64,
     pub channel_events: u64,
+    /// Slices of threads on CPUs.
+    pub cpu_slices: u64,
+    /// Records of switches between threads that the kernel dropped; where they are missing, a CPU is drawn as idle.
+    pub lost_switches: u64,
     /// Records that the daemon discarded before they were read.
     pub lost: u64,
     /// Events of channels and ECalls that the daemon did not record, because there were too many in a second.
@@ -109,6 +130,30 @@ impl TraceWriter {
             self.budget(id, since, shares.map(|reservation| reservation.share()).sum());
         }
         self.counts.applications = self.applications.len() as u64;
+    }
+
+    /// Adds a slice to the track of its CPU. Give the slices of a CPU in their order. The slice names the application
+    /// of its process, if a page with the application was added before.
+    pub fn add_cpu(&mut self, slice: &CpuSlice<'_>) {
+        let CpuSlice { cpu, pid, tid, name, from, to } = *slice;
+        self.counts.cpu_slices += 1;
+        let mut annotations =
+            vec![DebugAnnotation::int("tid", i64::from(tid)), DebugAnnotation::int("pid", i64::from(pid))];
+        let application = self.applications.values().find(|application| application.pid == pid);
+        annotations.extend(application.map(|application| DebugAnnotation::text("application", &application.name)));
+        let event = TrackEvent {
+            name: Some(if name.is_empty() { format!("thread {tid}") } else { name.to_owned() }),
+            categories: vec!["cpu".to_owned()],
+            debug_annotations: annotations,
+            ..TrackEvent::default()
+        };
+        self.event(Track::Cpu(cpu), EventType::SliceBegin, from, event);
+        self.event(Track::Cpu(cpu), EventType::SliceEnd, to, TrackEvent::default());
+    }
+
+    /// Counts records of switches that the kernel dropped.
+    pub fn add_lost_switches(&mut self, lost: u64) {
+        self.counts.lost_switches += lost;
     }
 
     /// The bytes of the packets since the last call.

@@ -3,7 +3,7 @@
 mod walker;
 
 use proptest::prelude::*;
-use qfabric_timeline::{ClockReading, TraceWriter};
+use qfabric_timeline::{ClockReading, CpuSlice, TraceWriter};
 use qfabric_types::api::timeline::{EndedJob, Timeline, TimelineApplication, TimelineEvent, TimelineRecord};
 use qfabric_types::{AppId, Instant, Nanos, Owner, Share, ThreadId};
 use walker::{Event, Message, events};
@@ -120,6 +120,36 @@ fn events_of_hosts_with_different_uptimes_lie_on_one_line() {
     };
     let both = [trace("a", 100 * MS, 130), trace("b", 900 * MS, 940)].concat();
     assert_eq!(on_one_clock(&both), [5_030 * MS, 5_040 * MS]);
+}
+
+#[test]
+fn each_cpu_is_a_track_with_a_slice_for_each_thread_that_ran_and_names_its_application() {
+    let mut writer = TraceWriter::new("a", clocks());
+    writer.add(&page(Vec::new()));
+    let slice = |cpu, pid: i32, name, from: u64, to: u64| {
+        let (from, to) = (Instant::new(from * MS), Instant::new(to * MS));
+        CpuSlice { cpu, pid, tid: pid + 1, name, from, to }
+    };
+    for slice in [slice(0, 42, "vo", 10, 12), slice(1, 7, "", 11, 15), slice(0, 8, "make", 12, 14)] {
+        writer.add_cpu(&slice);
+    }
+    writer.add_lost_switches(5);
+    assert_eq!((writer.counts().cpu_slices, writer.counts().lost_switches), (3, 5));
+    let bytes = writer.take();
+    let events = events(&bytes);
+    let of = |cpu: &str| {
+        let slices = on(&events, cpu).into_iter();
+        slices.map(|e| (e.kind, e.at / MS, e.name.as_str())).collect::<Vec<_>>()
+    };
+    assert_eq!(of("a/CPUs/CPU 0"), [(1, 10, "vo"), (2, 12, ""), (1, 12, "make"), (2, 14, "")]);
+    assert_eq!(of("a/CPUs/CPU 1"), [(1, 11, "thread 8"), (2, 15, "")]);
+    let begins: Vec<_> = Message::of(&bytes).messages(1).filter_map(|packet| packet.message(11)).collect();
+    let application = |event: &Message<'_>| {
+        let mut named = event.messages(4).filter(|annotation| annotation.text(10) == Some("application"));
+        named.next().and_then(|annotation| annotation.text(6).map(str::to_owned))
+    };
+    let applications: Vec<_> = begins.iter().filter(|event| event.number(9) == Some(1)).map(application).collect();
+    assert_eq!(applications, [Some("mpv".to_owned()), None, None]);
 }
 
 proptest! {

@@ -12,7 +12,7 @@ use crate::actor::Actor;
 use crate::link::{INTERFACE, Link, Queue};
 use crate::regime::{Competitor, elevate};
 use crate::role::{Role, Sender, Viewer};
-use crate::row::{Host, Row, Task};
+use crate::row::{Host, Played, Row, Task};
 use crate::work::Work;
 
 const RATE_BPS: u64 = 8_000_000;
@@ -46,8 +46,8 @@ pub(super) fn packets(n: usize, competitor: Competitor, span: Nanos, work: Work)
     let start = clock::now() + RUN_UP;
     let streams: Vec<_> = (0..n as u16).map(|i| spec(&link, i, &shape, start + offset(i, n))).collect();
     queue.begin(&streams)?;
-    let tasks = cast.perform(start)?;
-    Ok(row("packets", competitor, format!("{n} streams, a flood"), tasks, queue.counts()))
+    let played = cast.perform(start)?;
+    Ok(row("packets", competitor, format!("{n} streams, a flood"), played, queue.counts()))
 }
 
 /// Runs one stream with computation beside hogs over a flooded link, with reservations for neither, one or both.
@@ -66,9 +66,9 @@ pub(super) fn both(competitor: Competitor, span: Nanos, work: Work) -> Result<Ro
     let mut together = Together::load(&reservations(competitor))?;
     let start = clock::now() + RUN_UP;
     together.reserve(&shape, start, cast.senders[0].thread(), link.stream(0))?;
-    let tasks = cast.perform(start)?;
+    let played = cast.perform(start)?;
     let counted = counted(&together)?;
-    Ok(row("both", competitor, format!("1 stream, {HOGS} hogs, a flood"), tasks, counted))
+    Ok(row("both", competitor, format!("1 stream, {HOGS} hogs, a flood"), played, counted))
 }
 
 fn reservations(competitor: Competitor) -> StreamRequest {
@@ -133,18 +133,19 @@ impl Participants {
         Ok(())
     }
 
-    fn perform(mut self, start: Instant) -> Result<Vec<Task>> {
+    fn perform(mut self, start: Instant) -> Result<Played> {
         for actor in self.viewers.iter_mut().chain(&mut self.senders).chain(&mut self.others) {
             actor.begin(start)?;
         }
         let traces = self.viewers.into_iter().map(Actor::finish).collect::<Result<Vec<_>>>()?;
-        Ok(traces.iter().map(|trace| Task::of(trace, fifth())).collect())
+        Ok(Played { start, traces })
     }
 }
 
-fn row(experiment: &str, competitor: Competitor, setting: String, tasks: Vec<Task>, counted: Vec<ServerCounts>) -> Row {
+fn row(experiment: &str, competitor: Competitor, setting: String, played: Played, counted: Vec<ServerCounts>) -> Row {
     let (experiment, host) = (experiment.to_owned(), Host::this());
-    Row { experiment, competitor, setting, x: 0.0, round: 0, refused: None, tasks, counted, others: 0.0, host }
+    let tasks = played.traces.iter().map(|trace| Task::of(trace, fifth())).collect();
+    Row { experiment, competitor, setting, x: 0.0, round: 0, refused: None, tasks, counted, others: 0.0, host, played }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use qfabric_types::{Instant, Nanos, ServerCounts, ThreadId, Window};
 use crate::actor::Actor;
 use crate::regime::{Competitor, Regime, Requirement, elevate};
 use crate::role::{Player, Role, Server, Stream};
-use crate::row::{Host, Row, Task};
+use crate::row::{Host, Played, Row, Task};
+use crate::trace::Trace;
 use crate::work::Work;
 use qfabric_stream::sleep_until;
 
@@ -91,12 +92,13 @@ pub fn run(experiment: &str, scene: &Scene, competitor: Competitor, span: Nanos,
     let mut regime = Regime::begin(competitor)?;
     let start = clock::now() + RUN_UP;
     let refused = participants.schedule(scene, &mut regime, start).err().map(|e| format!("{e:#}"));
-    let (mut tasks, mut counted, mut others) = Default::default();
+    let (mut tasks, mut counted, mut others, mut traces) = Default::default();
     if refused.is_none() {
-        (tasks, counted, others) = participants.perform(scene, &regime, start, span)?;
+        (tasks, counted, others, traces) = participants.perform(scene, &regime, start, span)?;
     }
     let (setting, experiment) = (scene.setting.clone(), experiment.to_owned());
-    Ok(Row { experiment, competitor, setting, x: 0.0, round: 0, refused, tasks, counted, others, host: Host::this() })
+    let (host, played) = (Host::this(), Played { start, traces });
+    Ok(Row { experiment, competitor, setting, x: 0.0, round: 0, refused, tasks, counted, others, host, played })
 }
 
 /// All processes of a run, ready to start.
@@ -135,8 +137,8 @@ impl Participants {
         Ok(())
     }
 
-    /// Runs the tasks. Returns the results of the tasks, the counters of the scheduler, and the CPUs that ordinary
-    /// tasks got.
+    /// Runs the tasks. Returns the results of the tasks, the counters of the scheduler, the CPUs that ordinary tasks
+    /// got, and the jobs of the tasks.
     fn perform(mut self, scene: &Scene, regime: &Regime, start: Instant, span: Nanos) -> Result<Observations> {
         let all = self.subjects.iter_mut().chain(&mut self.hogs).chain(&mut self.endless).chain(&mut self.server);
         for actor in all {
@@ -148,11 +150,11 @@ impl Participants {
         drop((self.hogs, self.endless)); // late tasks end their last job undisturbed
         let traces = self.subjects.into_iter().map(Actor::finish).collect::<Result<Vec<_>>>()?;
         let tasks = traces.iter().zip(&scene.subjects).map(|(trace, subject)| Task::of(trace, subject.window));
-        Ok((tasks.collect(), counted, others))
+        Ok((tasks.collect(), counted, others, traces))
     }
 }
 
-type Observations = (Vec<Task>, Vec<ServerCounts>, f64);
+type Observations = (Vec<Task>, Vec<ServerCounts>, f64, Vec<Trace>);
 
 fn streams(scene: &Scene, subjects: &[Actor]) -> Vec<Stream> {
     let listening = subjects.iter().zip(&scene.subjects).filter_map(|(actor, subject)| Some((actor.address?, subject)));

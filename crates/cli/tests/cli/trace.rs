@@ -1,5 +1,6 @@
 //! `trace` with a real daemon: the trace is read by a decoder of its own, and its counts are compared with the daemon's.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
+use qfabric_linux::observe::CpuObserver;
 use qfabric_types::{JobSource, Quality};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -132,9 +134,34 @@ fn an_arrow_ties_each_event_of_a_source_to_its_sink_on_the_other_host() {
     let events = events(&std::fs::read(&file).unwrap());
     let flows = |name: &str| {
         let named = on(&events, "/channel video", 3).into_iter().filter(|event| event.name == name);
-        named.flat_map(|event| event.flows.clone()).collect::<std::collections::BTreeSet<u64>>()
+        named.flat_map(|event| event.flows.clone()).collect::<BTreeSet<u64>>()
     };
     assert_eq!((flows("submitted").len(), flows("submitted")), (3, flows("received")));
+}
+
+#[test]
+fn a_trace_with_cpus_shows_which_thread_ran_on_which_cpu() {
+    let Some(_lock) = live() else { return };
+    if let Err(error) = CpuObserver::new() {
+        return qfabric_linux::testing::skip(format!("the kernel refuses perf events here: {error}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let _daemon = Daemon::start(folder.path(), "");
+    let file = folder.path().join("t.pftrace");
+    let mut trace = qfabric(folder.path());
+    trace.args(["trace", "--seconds", "1", "--cpus", "--json", "-o"]).arg(&file);
+    let summary = Answer::of(&mut trace).json();
+    let events = events(&std::fs::read(&file).unwrap());
+    let on_cpus: Vec<_> = events.iter().filter(|event| event.track.contains("/CPUs/CPU ")).collect();
+    let mut begun = on_cpus.iter().filter(|event| event.kind == 1);
+    assert_eq!(summary["hosts"][0]["cpu_slices"].as_u64(), Some(begun.clone().count() as u64), "{summary}");
+    // The tracing program itself wakes up every 50 ms.
+    assert!(begun.any(|event| event.name == "qfabric"), "{on_cpus:?}");
+    let mut until = BTreeMap::new();
+    for event in on_cpus {
+        let before = until.insert(&event.track, (event.kind, event.at)).unwrap_or((2, 0));
+        assert!(before.0 != event.kind && before.1 <= event.at, "{event:?} follows {before:?}");
+    }
 }
 
 #[test]
@@ -143,5 +170,6 @@ fn a_wrong_length_or_place_of_a_trace_is_refused() {
     answer("trace --seconds 0 -o t").expect(2, &["0 is not in 1..=86400"]);
     answer("trace --seconds 5 --last 60s -o t").expect(2, &["cannot be used with"]);
     answer("trace --last 90000s -o t").expect(2, &["--last", "such as 60s"]);
+    answer("trace --last 1s --cpus -o t").expect(2, &["cannot be used with"]);
     answer("trace --last 1s -o t").expect(4, &["qfabric daemon"]);
 }

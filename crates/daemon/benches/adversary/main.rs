@@ -15,6 +15,7 @@ mod ordinary;
 mod table;
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// The uids of the user whose latencies are measured, and of the one that attacks.
 const ORDINARY: u32 = 65_533;
 const HOSTILE: u32 = 65_534;
+/// File in the folder of the sockets, with the address of the metrics on TCP.
+const METRICS: &str = "metrics-address";
 /// Pause after an attack, in which the service frees what the attack held.
 const PAUSE: Duration = Duration::from_millis(700);
 
@@ -71,10 +74,14 @@ fn config(folder: &str) -> Outcome<Config> {
     config.log.filter = "error".to_owned();
     (config.channels.enabled, config.channels.engine) = (true, EngineName::None);
     config.channels.host = Some("host".parse()?);
-    // Each user may subscribe to its own service only.
-    config.ecalls.users = [(ORDINARY, ordinary::SERVICE), (HOSTILE, attacks::SERVICE)]
+    // A free port; nothing else takes ports meanwhile.
+    let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    std::fs::write(Path::new(folder).join(METRICS), metrics.to_string())?;
+    config.metrics.listen = Some(metrics);
+    // Each user may subscribe to its own service only, and the hostile one to timers.
+    config.ecalls.users = [(ORDINARY, vec![ordinary::SERVICE]), (HOSTILE, vec![attacks::SERVICE, "timer"])]
         .into_iter()
-        .map(|(user, service)| (user, vec![service.to_owned()]))
+        .map(|(user, services)| (user, services.into_iter().map(str::to_owned).collect()))
         .collect();
     Ok(config)
 }

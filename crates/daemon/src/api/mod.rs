@@ -14,10 +14,10 @@ mod server;
 mod sockets;
 mod tcp;
 
-pub(crate) use accept::{Failures, Place, Places, accept_each, refused as refused_connections};
+pub(crate) use accept::{Caller, Failures, Place, Places, accept_each, refused as refused_connections};
 pub(crate) use leases::serve_rings;
 pub(crate) use listening::{RETRY, failed as failed_to_listen, listen};
 pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::{bounded, serve_http};
 pub(crate) use sockets::{Sockets, bind, permit};
-pub(crate) use tcp::{MetricsPlace, MetricsSocket, serve_metrics};
+pub(crate) use tcp::{MetricsPlace, MetricsSocket, network_of, serve_metrics};

@@ -142,7 +142,7 @@ fn caller_between(from: SocketAddr, own: SocketAddr) -> Caller {
 }
 
 /// A host may use all IPv6 addresses of its /64.
-fn network_of(address: IpAddr) -> IpAddr {
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         IpAddr::V4(_) => address,

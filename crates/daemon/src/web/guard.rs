@@ -50,14 +50,23 @@ impl Refusal {
     }
 }
 
-/// What `request` wants, or why it is refused.
-pub(super) fn judge<B>(request: &Request<B>) -> Result<Target<'_>, Refusal> {
+/// How browsers reach the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Site<'s> {
+    /// Whether browsers reach it by TLS alone.
+    pub(super) is_secured: bool,
+    /// The name in the page's certificate, beside the addresses of this machine.
+    pub(super) name: Option<&'s str>,
+}
+
+/// What `request` wants of the page at `site`, or why it is refused.
+pub(super) fn judge<'r, B>(request: &'r Request<B>, site: Site<'_>) -> Result<Target<'r>, Refusal> {
     let (headers, path) = (request.headers(), request.uri().path());
     let is_change = is_change(request.method(), path);
     if !is_change && !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Refusal::new(Cause::Method, problem::no_such_method(request.method().as_str(), path)));
     }
-    let host = text(headers, &HOST).filter(|host| is_local_name(host));
+    let host = text(headers, &HOST).filter(|host| is_local_name(host) || is_named(host, site.name));
     let Some(host) = host else {
         return Err(Refusal::new(
             Cause::Origin,
@@ -71,7 +80,7 @@ pub(super) fn judge<B>(request: &Request<B>) -> Result<Target<'_>, Refusal> {
         return Err(Refusal::new(Cause::Path, problem::no_such_path(path)));
     }
     // Browsers always name the origin of a request that may change something.
-    if !is_from_own_page(headers, host) || is_change && !headers.contains_key(ORIGIN) {
+    if !is_from_own_page(headers, host, site) || is_change && !headers.contains_key(ORIGIN) {
         return Err(Refusal::new(Cause::Origin, problem::foreign_page("a page of another site sent the request")));
     }
     let token = text(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
@@ -94,8 +103,9 @@ fn is_change(method: &Method, path: &str) -> bool {
 }
 
 /// Browsers name the origin of a page that sends a request to another site, and say so in `Sec-Fetch-Site`.
-fn is_from_own_page(headers: &HeaderMap, host: &str) -> bool {
-    let own = |origin: &str| origin.strip_prefix("http://") == Some(host);
+fn is_from_own_page(headers: &HeaderMap, host: &str, site: Site<'_>) -> bool {
+    let scheme = if site.is_secured { "https://" } else { "http://" };
+    let own = |origin: &str| origin.strip_prefix(scheme) == Some(host);
     let site = HeaderName::from_static("sec-fetch-site");
     let is_own_origin = headers.get_all(ORIGIN).iter().all(|origin| origin.to_str().is_ok_and(own));
     let mut sites = headers.get_all(site).iter();
@@ -104,12 +114,21 @@ fn is_from_own_page(headers: &HeaderMap, host: &str) -> bool {
 
 /// `localhost` or an address, with or without a port. The port may be that of a tunnel.
 pub(crate) fn is_local_name(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) && !name.ends_with(':') => name,
-        _ => host,
-    };
+    let name = without_port(host);
     let name = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// The name of the certificate, with or without a port.
+fn is_named(host: &str, name: Option<&str>) -> bool {
+    name.is_some_and(|name| without_port(host).eq_ignore_ascii_case(name))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) && !name.ends_with(':') => name,
+        _ => host,
+    }
 }
 
 #[cfg(test)]
@@ -119,9 +138,13 @@ mod tests {
     const OWN: &str = "127.0.0.1:9465";
 
     fn judged(method: &str, path: &str, headers: &[(&str, &str)]) -> Result<String, Cause> {
+        judged_at(Site { is_secured: false, name: None }, method, path, headers)
+    }
+
+    fn judged_at(site: Site<'_>, method: &str, path: &str, headers: &[(&str, &str)]) -> Result<String, Cause> {
         let request = Request::builder().method(method).uri(path);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        match judge(&request.body(()).unwrap()) {
+        match judge(&request.body(()).unwrap(), site) {
             Ok(Target::File(asset)) => Ok(asset.path.to_owned()),
             Ok(Target::Data(token)) => Ok(format!("token {token}")),
             Err(Refusal { cause, problem }) => {
@@ -184,6 +207,25 @@ mod tests {
         assert_eq!(judged("GET", "/", &[]), Err(Cause::Origin));
         for host in ["localhost:1", "LOCALHOST", "[::1]:9465", "::1", "127.0.0.1:8080"] {
             assert_eq!(judged("GET", "/", &[("host", host)]), Ok("/".to_owned()), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_page_with_a_certificate_has_its_name_and_answers_only_its_own_origin() {
+        let site = Site { is_secured: true, name: Some("media.example") };
+        for host in ["media.example:9465", "MEDIA.example", "192.0.2.7:9465", "localhost:9465"] {
+            assert_eq!(judged_at(site, "GET", "/", &[("host", host)]), Ok("/".to_owned()), "{host}");
+        }
+        for host in ["evil.example:9465", "media.example.evil.example", "x.media.example", ""] {
+            assert_eq!(judged_at(site, "GET", "/", &[("host", host)]), Err(Cause::Origin), "{host}");
+        }
+        let from = |origin| {
+            let headers = [("host", "media.example:1"), ("authorization", "Bearer a"), ("origin", origin)];
+            judged_at(site, "POST", "/v1/policies", &headers)
+        };
+        assert_eq!(from("https://media.example:1"), Ok("token a".to_owned()));
+        for origin in ["http://media.example:1", "https://media.example", "https://evil.example:1", "null"] {
+            assert_eq!(from(origin), Err(Cause::Origin), "{origin}");
         }
     }
 

@@ -10,6 +10,7 @@ mod counts;
 mod guard;
 pub(crate) mod routes;
 mod serve;
+mod tls;
 mod tokens;
 
 use std::hash::{DefaultHasher, Hasher};
@@ -24,9 +25,11 @@ use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::api::web::WebPage;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Peer;
 use crate::problem;
+use guard::Site;
 use tokens::Tokens;
 
 pub use config::WebConfig;
@@ -47,19 +50,24 @@ struct Door {
     address: Option<SocketAddr>,
     /// To the task that serves it.
     opened: Sender<TcpListener>,
+    /// Accepts TLS, if the page has a certificate.
+    tls: Option<TlsAcceptor>,
     tokens: Tokens,
 }
 
 impl Web {
     /// Listens at the configured address, if there is one. The receiver gets the listening socket when there is one.
-    pub(crate) fn start(config: &WebConfig) -> (Arc<Web>, Receiver<TcpListener>) {
+    ///
+    /// # Errors
+    /// The certificate or its key cannot be used.
+    pub(crate) fn start(config: &WebConfig) -> Result<(Arc<Web>, Receiver<TcpListener>), Problem> {
         let (opened, receiver) = channel(1);
-        let door = Door { address: None, opened, tokens: Tokens::default() };
+        let door = Door { address: None, opened, tls: config.acceptor()?, tokens: Tokens::default() };
         let web = Web { config: config.clone(), enabled: config.enabled.into(), door: Lock::new(door) };
         if let Err(why) = web.open_configured() {
             tracing::error!("{why}; until then there is no web page");
         }
-        (Arc::new(web), receiver)
+        Ok((Arc::new(web), receiver))
     }
 
     /// Opens the configured address, if there is one and it is closed: another program may have had the port before.
@@ -78,8 +86,28 @@ impl Web {
         self.door.with(|door| {
             let address = door.open(&self.config).map_err(problem::web_closed)?;
             let token = door.tokens.issue(peer, tokens::random, clock::now())?;
-            Ok(WebPage { url: format!("http://{address}/#token={token}") })
+            Ok(WebPage { url: format!("{}#token={token}", self.config.url(address)) })
         })
+    }
+
+    /// How browsers reach the page.
+    fn site(&self) -> Site<'_> {
+        Site { is_secured: self.config.certificate.is_some(), name: self.config.name.as_deref() }
+    }
+
+    /// What accepts TLS, if the page has a certificate.
+    fn tls(&self) -> Option<TlsAcceptor> {
+        self.door.with(|door| door.tls.clone())
+    }
+
+    /// Reads the certificate and its key again, for new connections. Open pages and tokens stay.
+    ///
+    /// # Errors
+    /// They cannot be used; then the former ones stay.
+    pub(crate) fn renew(&self) -> Result<(), Problem> {
+        let tls = self.config.acceptor()?;
+        self.door.with(|door| door.tls = tls);
+        Ok(())
     }
 
     fn is_enabled(&self) -> bool {
@@ -123,4 +151,35 @@ fn tag(bytes: &[u8]) -> HeaderValue {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish())).expect("is plain text")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_renewed_certificate_is_used_and_one_that_cannot_be_used_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        qfabric_realm::init_ca(folder.path(), &"home".parse().unwrap()).unwrap();
+        let issue = |out: &str| {
+            let out = folder.path().join(out);
+            qfabric_realm::issue(folder.path(), &"media".parse().unwrap(), &[], &out, 30).unwrap()
+        };
+        let (first, second) = (issue("first"), issue("second"));
+        let (certificate, key) = (Some(first.certificate.clone()), Some(first.key.clone()));
+        let config = WebConfig { certificate, key, ..WebConfig::default() };
+        let (web, _opened) = Web::start(&config).unwrap();
+        let in_use = || Arc::as_ptr(web.tls().unwrap().config());
+        let before = in_use();
+        fs::write(&first.certificate, "no PEM").unwrap();
+        assert!(web.renew().unwrap_err().message.contains("web.certificate "));
+        assert_eq!(in_use(), before, "the former certificate stays");
+        fs::copy(&second.certificate, &first.certificate).unwrap();
+        assert!(web.renew().is_err(), "the key of another certificate");
+        fs::copy(&second.key, &first.key).unwrap();
+        web.renew().unwrap();
+        assert_ne!(in_use(), before);
+    }
 }

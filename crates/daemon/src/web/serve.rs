@@ -1,13 +1,14 @@
-//! Serves the page on loopback, with bounds for connections, requests, heads and times.
+//! Serves the page, with bounds for connections, requests, heads and times.
 //!
 //! ```text
-//! accepted ──> stranger ──(first valid token)──> place of the user ──> closed when idle for api.timeout
+//! accepted ──> stranger ──(with a certificate: TLS within 2 s)──> …
+//! … ──> stranger ──(first valid token)──> place of the user ──> closed when idle for api.timeout
 //!    │            └──(no valid token for 10 s, or in 64 requests)──> closed
 //!    └──(too many strangers)──> refused
 //! ```
 
 use std::convert::Infallible;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::guard::{Cause, Refusal, Target, judge};
 use super::{Web, assets, counts, tag};
 use crate::api::answers::Refused;
-use crate::api::{Failures, Place, Places, RETRY, bounded};
+use crate::api::{Caller, Failures, Place, Places, RETRY, bounded, network_of};
 use crate::auth::Peer;
 use crate::{ending, problem};
 
@@ -40,6 +42,8 @@ const USERS: usize = 64;
 const STRANGERS: usize = 32;
 /// Time in which a connection must show a token.
 const STRANGER_TIME: Duration = Duration::from_secs(10);
+/// Time for a TLS handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 /// Requests of a connection without a valid token, after which it is closed. A browser needs nine for the page.
 const STRANGER_REQUESTS: u32 = 64;
 /// Longest answer of the API that is passed on, in bytes; the API's own limits of applications and channels keep
@@ -51,6 +55,8 @@ struct Desk {
     web: Arc<Web>,
     router: TowerToHyperService<Router>,
     places: Places,
+    /// The connections of each network that have not shown a token yet; only with TLS.
+    networks: Places,
     timeout: Duration,
 }
 
@@ -64,14 +70,14 @@ pub(crate) async fn serve_web(
     let Some(listener) = opened_socket(&web, &mut opened).await else { return Ok(()) };
     let listener = TcpListener::from_std(listener)?;
     let router = TowerToHyperService::new(router);
-    let desk = Arc::new(Desk { web, router, places: Places::new(USERS), timeout });
+    let desk = Arc::new(Desk { web, router, places: Places::new(USERS), networks: Places::new(STRANGERS), timeout });
     let (strangers, mut failures) = (Arc::new(Semaphore::new(STRANGERS)), Failures::of("web.listen"));
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => match strangers.clone().try_acquire_owned() {
-                Ok(permit) => drop(ending::spawn("web page", serve_one(stream, desk.clone(), permit))),
+            Ok((stream, from)) => match desk.seat(strangers.clone(), from) {
+                Some(seat) => drop(ending::spawn("web page", greet(stream, desk.clone(), seat))),
                 // The connection closes without an answer: it has not sent a request yet.
-                Err(_) => counts::refused(Cause::Limit),
+                None => counts::refused(Cause::Limit),
             },
             Err(error) => failures.pause(&error).await,
         }
@@ -91,14 +97,35 @@ async fn opened_socket(web: &Web, opened: &mut Receiver<StdListener>) -> Option<
 
 /// What a connection holds: the permit of a stranger, or the place of its user.
 enum Seat {
-    Stranger { _permit: OwnedSemaphorePermit, requests: u32 },
-    User { uid: u32, _place: Place },
+    Stranger {
+        _permit: OwnedSemaphorePermit,
+        /// With TLS, other hosts reach the page: one network must not take all permits.
+        _of_network: Option<Place>,
+        requests: u32,
+    },
+    User {
+        uid: u32,
+        _place: Place,
+    },
 }
 
 type SharedSeat = Arc<Lock<Seat, { rank::PAGE_SEAT }>>;
 
-async fn serve_one(stream: TcpStream, desk: Arc<Desk>, permit: OwnedSemaphorePermit) {
-    let seat: SharedSeat = Arc::new(Lock::new(Seat::Stranger { _permit: permit, requests: 0 }));
+/// Serves a connection, with TLS if the page has a certificate.
+async fn greet(stream: TcpStream, desk: Arc<Desk>, seat: Seat) {
+    let Some(tls) = desk.web.tls() else { return serve_one(stream, desk, seat).await };
+    match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve_one(stream, desk, seat).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake with the web page failed"),
+        Err(_) => tracing::debug!("a TLS handshake with the web page took too long"),
+    }
+}
+
+async fn serve_one<S>(stream: S, desk: Arc<Desk>, seat: Seat)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let seat: SharedSeat = Arc::new(Lock::new(seat));
     let (http, held) = (bounded(desk.timeout), seat.clone());
     let service = service_fn(move |request| {
         let (desk, seat) = (desk.clone(), held.clone());
@@ -140,10 +167,23 @@ fn is_exhausted(seat: &SharedSeat) -> bool {
 }
 
 impl Desk {
+    /// The seat of a new connection from `from`; `None` if there are too many strangers.
+    fn seat(&self, strangers: Arc<Semaphore>, from: SocketAddr) -> Option<Seat> {
+        let permit = strangers.try_acquire_owned().ok()?;
+        let of_network = match self.web.site().is_secured {
+            true => {
+                let network = network_of(from.ip().to_canonical());
+                Some(self.networks.try_take_for(Caller::Network(network))?)
+            }
+            false => None,
+        };
+        Some(Seat::Stranger { _permit: permit, _of_network: of_network, requests: 0 })
+    }
+
     async fn answer(&self, request: Request<Incoming>, seat: &SharedSeat) -> Response {
         counts::asked();
         let known = request.headers().get(IF_NONE_MATCH).cloned();
-        let answered = match judge(&request) {
+        let answered = match judge(&request, self.web.site()) {
             Ok(Target::File(asset)) => Ok(asset.response()),
             Ok(Target::Data(token)) => match self.admit(token, seat) {
                 Ok(peer) => Ok(self.read(request, peer).await),

@@ -2,6 +2,7 @@
 
 mod browser;
 mod laboratory;
+mod tls;
 mod views;
 
 use std::io::{Read, Write};

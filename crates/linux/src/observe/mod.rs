@@ -11,8 +11,10 @@
 //! | `record.rs` | bytes → records, pure |
 //! | `stretches.rs` | records → observations, pure |
 //! | `perf.rs` | attaching, and merging the rings of all CPUs by time |
+//! | `occupancy.rs` | which thread runs on which CPU, for all threads of the host |
 //! | `poll.rs` | the fallback |
 
+mod occupancy;
 mod perf;
 mod poll;
 mod record;
@@ -24,6 +26,7 @@ use std::os::fd::BorrowedFd;
 
 use qfabric_types::{Sample, ThreadId};
 
+pub use occupancy::{CpuObserver, CpuStretch};
 pub use perf::SwitchObserver;
 pub use poll::PollObserver;
 

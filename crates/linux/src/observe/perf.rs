@@ -190,7 +190,7 @@ impl Observer for SwitchObserver {
 
 /// Attributes of every event: no counting, times on CLOCK_MONOTONIC, and thread, time and CPU at the end of each
 /// record.
-fn silent() -> abi::perf_event_attr {
+pub(super) fn silent() -> abi::perf_event_attr {
     let mut attr = abi::perf_event_attr::default();
     (attr.type_, attr.config) = (abi::PERF_TYPE_SOFTWARE, abi::PERF_COUNT_SW_DUMMY.into());
     attr.sample_type = (abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_CPU).into();
