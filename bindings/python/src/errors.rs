@@ -12,8 +12,8 @@ create_exception!(
     qfabric,
     Refused,
     Error,
-    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer, offer_memory; \
-     of a joint contract also refused_by, resource, largest, holders, others."
+    "The daemon refused the request and changed nothing. Has code, next_step, asked, free, offer, offer_memory, \
+     offer_rate; of a joint contract also refused_by, resource, largest, holders, others."
 );
 
 /// The exception for an error; an invalid argument becomes a `ValueError`. Each has the attributes `code` and
@@ -49,6 +49,8 @@ pub(crate) fn refused(text: String, problem: &Problem) -> PyErr {
         // The loan that another host offers: its name, the seconds until it expires, and the claim.
         let offer = problem.offer.as_ref();
         let offer_memory = offer.map(|offer| offer.memory.get());
+        let offer_rate = offer.and_then(|offer| offer.rate.as_ref());
+        let offer_rate = offer_rate.map(|kept| (kept.interface.as_str(), kept.rate.get()));
         let offer = offer.map(|offer| (offer.host.as_str(), offer.held_ns.get() as f64 / 1e9, offer.claim.to_string()));
         let attributes = value
             .setattr("code", &problem.code)
@@ -56,7 +58,8 @@ pub(crate) fn refused(text: String, problem: &Problem) -> PyErr {
             .and_then(|()| value.setattr("asked", share(problem.asked)))
             .and_then(|()| value.setattr("free", share(problem.free)))
             .and_then(|()| value.setattr("offer", offer))
-            .and_then(|()| value.setattr("offer_memory", offer_memory));
+            .and_then(|()| value.setattr("offer_memory", offer_memory))
+            .and_then(|()| value.setattr("offer_rate", offer_rate));
         attributes.err().unwrap_or(error)
     })
 }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use qfabric_client::{
-    Claim, Connection, Contract, Foresight, Instant, LatePolicy, Nanos, Overload, OverloadChange, Profile, Reclaiming,
-    Session, Share, Utility, UtilityMetric, clock,
+    BitRate, Claim, Connection, Contract, Foresight, Instant, LatePolicy, Nanos, Overload, OverloadChange, Profile,
+    Reclaiming, Session, Share, Utility, UtilityMetric, clock,
 };
 
 use crate::connect;
@@ -82,11 +82,19 @@ fn periodic(name: &str, period_ms: f64, server_period_ms: Option<f64>, kind: Rec
 }
 
 /// Starts a session without a daemon, with the daemon's admission, or with a loan that was granted before.
-fn start(contract: Contract, alone: bool, claim: Option<Claim>, socket: Option<String>) -> PyResult<Session> {
-    match (alone, claim) {
-        (true, _) => Session::alone(contract).map_err(|error| python(error.into())),
-        (false, None) => Session::start(&connect(socket)?, contract).map_err(python),
-        (false, Some(claim)) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
+/// `rate`: of the loan that another host may offer.
+fn start(
+    contract: Contract,
+    alone: bool,
+    claim: Option<Claim>,
+    rate: Option<BitRate>,
+    socket: Option<String>,
+) -> PyResult<Session> {
+    match (alone, claim, rate) {
+        (true, ..) => Session::alone(contract).map_err(|error| python(error.into())),
+        (false, None, None) => Session::start(&connect(socket)?, contract).map_err(python),
+        (false, None, Some(rate)) => Session::start_with_rate(&connect(socket)?, contract, rate).map_err(python),
+        (false, Some(claim), _) => Session::claim(&connect(socket)?, contract, &claim).map_err(python),
     }
 }
 
@@ -125,7 +133,7 @@ impl NativeSession {
         controller="left", cls="C", guaranteed=None, rho=1.0, early=0.2, late=0.0, priority=5, weight=1, reclaim=true,
         skip_late=false, socket=None, alone=false, service_ms=None, window=None, work_conserving=false,
         favour_events=false, control_place="user", claim=None, reclaiming=None, recovery_jobs=10, deviation=1.0,
-        fixed=None, profile=None, metrics=None))]
+        fixed=None, profile=None, metrics=None, loan_rate_bps=None))]
     #[allow(clippy::too_many_arguments)] // Python's keyword arguments
     fn new(
         period_ms: f64,
@@ -157,6 +165,7 @@ impl NativeSession {
         fixed: Option<f64>,
         profile: Option<(Vec<u64>, Vec<f64>)>,
         metrics: Option<Vec<Metric>>,
+        loan_rate_bps: Option<u64>,
         py: Python<'_>,
     ) -> PyResult<NativeSession> {
         let contract = Contract {
@@ -184,7 +193,8 @@ impl NativeSession {
         }
         .settled();
         let claim: Option<Claim> = claim.map(str::parse).transpose().map_err(value_error)?;
-        Self::open(py, skip_late, || start(contract, alone, claim, socket))
+        let rate = loan_rate_bps.map(BitRate::new);
+        Self::open(py, skip_late, || start(contract, alone, claim, rate, socket))
     }
 
     /// Begins the current job, with its foresight. For the first job, `release`, in ns of the monotonic clock, is the

@@ -212,10 +212,13 @@ def test_a_contract_that_needs_ext_is_refused_under_deadline_with_what_this_mach
 
 def test_a_refusal_names_the_requested_and_the_free_amount(socket):
     with pytest.raises(qfabric.Refused, match="0.9") as refused:
-        qfabric.Session(period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket)
+        qfabric.Session(
+            period_ms=20, cls="B", guaranteed=0.9, max_bandwidth=0.9, socket=socket, loan_rate_bps=2_000_000
+        )
     refusal = refused.value
     assert refusal.code == "over_committed" and refusal.next_step in str(refusal)
     assert (refusal.asked, refusal.free, refusal.offer, refusal.offer_memory) == (0.9, 0.8, None, None)
+    assert refusal.offer_rate is None
 
 
 def test_a_claim_without_a_loan_is_refused(socket):

@@ -17,7 +17,9 @@ use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::contracts::JointId;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim, FoundRhythm, Problem};
 use qfabric_types::text::is_plain;
-use qfabric_types::{AppId, Contract, JobSource, MechanismName, Nanos, Quality, ServerCounts, Share, ThreadId};
+use qfabric_types::{
+    AppId, BitRate, Contract, JobSource, MechanismName, Nanos, Quality, ServerCounts, Share, ThreadId,
+};
 
 use crate::connect::{self, Service};
 use crate::contract::{ContractArgs, mechanisms};
@@ -78,6 +80,12 @@ pub(crate) struct Args {
     /// GStreamer). If the contract is refused, the program is ended.
     #[arg(long, value_name = "TIME")]
     after: Option<Nanos>,
+    /// If this host refuses and another one lends, reserve this rate out of a link there, too, such as 2M
+    ///
+    /// The refusal names the link, and the command of a stream that draws from the rate. On this host a stream reserves
+    /// the rate: qfabric net stream add.
+    #[arg(long, value_name = "RATE")]
+    loan_rate: Option<BitRate>,
     /// Use the loan that this host keeps for the program: the claim from the refusal of another host
     #[arg(long, value_name = "HOST:NUMBER")]
     claim: Option<Claim>,
@@ -127,7 +135,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     let drawn = args.joint.as_ref().map(Claim::from);
     let admit = || {
         let daemon = connect::daemon_mark(service.client.socket());
-        let admitted = admit(&service.client, &request, args.claim.as_ref().or(drawn.as_ref()))?;
+        // A host refuses a claim without asking others, so the options of the refused command may be repeated with it.
+        let admitted = match (args.claim.as_ref().or(drawn.as_ref()), args.loan_rate) {
+            (None, Some(rate)) => service.client.admit_with_rate(&request, rate).map_err(connect::failure)?,
+            (claim, _) => admit(&service.client, &request, claim)?,
+        };
         Ok::<_, Failure>((admitted, daemon))
     };
     let (running, (admitted, daemon)) = match args.after {

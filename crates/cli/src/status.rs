@@ -159,10 +159,11 @@ const TENTH: u64 = 100_000_000;
 /// One line for each loan.
 fn loan_lines(status: &HostStatus) -> String {
     let line = |loan: &Loan| {
-        let Loan { host, share, memory, left_ns } = loan;
+        let Loan { host, share, memory, rate, left_ns } = loan;
         let memory = if *memory == Bytes::ZERO { String::new() } else { format!(" and {memory} of memory") };
+        let rate = rate.as_ref().map(|rate| format!(" and {rate}")).unwrap_or_default();
         let left = Nanos::new(left_ns.get() / TENTH * TENTH);
-        format!("kept for an application of host {host}: {share}{memory}, for {left} more\n")
+        format!("kept for an application of host {host}: {share}{memory}{rate}, for {left} more\n")
     };
     status.loans.iter().map(line).collect()
 }
@@ -263,6 +264,7 @@ fn percent(share: Share) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use qfabric_types::api::LoanRate;
     use qfabric_types::api::net::Bandwidth;
     use qfabric_types::{AppId, Contract, Direction, Owner, Quality};
 
@@ -365,14 +367,17 @@ pub(crate) mod tests {
     #[test]
     fn a_loan_is_shown_with_its_remaining_time() {
         let (share, left_ns) = (Share::from_f64(0.5), Nanos::from_millis(27_456));
-        let loan = Loan { host: "alpha".parse().unwrap(), share, memory: Bytes::ZERO, left_ns };
+        let loan = Loan { host: "alpha".parse().unwrap(), share, memory: Bytes::ZERO, rate: None, left_ns };
         for applications in [vec![], vec![application(1, "mpv", 0.25)]] {
             let text = text(&HostStatus { loans: vec![loan.clone()], ..host(applications) });
             assert!(text.contains("kept for an application of host alpha: 0.5 CPU, for 27.4 s more"), "{text}");
         }
-        let with_memory = Loan { memory: Bytes::from_mib(64), ..loan };
+        let rate = Some(LoanRate { interface: "eth0".parse().unwrap(), rate: BitRate::new(2_000_000) });
+        let with_memory = Loan { memory: Bytes::from_mib(64), ..loan.clone() };
         let text = text(&HostStatus { loans: vec![with_memory], ..host(vec![]) });
         assert!(text.contains("0.5 CPU and 64 MiB of memory, for 27.4 s more"), "{text}");
+        let text = super::text(&HostStatus { loans: vec![Loan { rate, ..loan }], ..host(vec![]) });
+        assert!(text.contains("0.5 CPU and 2 Mbit/s out of eth0, for 27.4 s more"), "{text}");
     }
 
     #[test]

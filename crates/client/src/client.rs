@@ -12,7 +12,7 @@ use qfabric_types::api::web::WebPage;
 use qfabric_types::api::{
     Application, ApplicationRequest, Claim, HostLimits, HostStatus, LimitsPatch, Problem, is_compatible,
 };
-use qfabric_types::{AppId, Contract, Instant};
+use qfabric_types::{AppId, BitRate, Contract, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +107,17 @@ impl Client {
     pub fn admit(&self, request: &ApplicationRequest) -> Result<Application, ClientError> {
         request.contract.check()?;
         self.call("POST", "/v1/applications", Some(request))
+    }
+
+    /// Requests a contract, as [`Client::admit`] does. If this host refuses and another one lends, the loan also has
+    /// `rate` out of a link of the lender; [`Offer::rate`](qfabric_types::api::Offer::rate) names the link. On this host,
+    /// a stream reserves the rate.
+    ///
+    /// # Errors
+    /// As for [`Client::admit`]; a rate of zero is refused.
+    pub fn admit_with_rate(&self, request: &ApplicationRequest, rate: BitRate) -> Result<Application, ClientError> {
+        request.contract.check()?;
+        self.call("POST", &format!("/v1/applications?loan_rate={}", rate.get()), Some(request))
     }
 
     /// Requests a contract with a loan that this host keeps: [`Problem::offer`] in the other host's refusal has the

@@ -110,7 +110,7 @@ pub use qfabric_types::api::memory::{
 };
 pub use qfabric_types::api::{
     Application, ApplicationRequest, ApplicationScope, Change, Claim, HostLimits, HostMemoryLimits, HostStatus,
-    LimitsPatch, Loan, MemoryLimitsPatch, Offer, Problem,
+    LimitsPatch, Loan, LoanRate, MemoryLimitsPatch, Offer, Problem,
 };
 pub use qfabric_types::ring::Grant;
 pub use qfabric_types::{

@@ -14,8 +14,8 @@ use qfabric_types::api::energy::EnergySaving;
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, Claim};
 use qfabric_types::ring::{Checkpoint, Grant, JobEvent};
 use qfabric_types::{
-    AppId, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Overload, Quality, QualityMeter,
-    Reservation, ThreadId, Usage, quantized_error,
+    AppId, BitRate, Contract, Foresight, Instant, InvalidContract, JobRecord, JobSource, Nanos, Overload, Quality,
+    QualityMeter, Reservation, ThreadId, Usage, quantized_error,
 };
 
 use crate::checkpoint::left_run;
@@ -66,6 +66,14 @@ impl Session {
     /// another host lends, an offer.
     pub fn start(client: &Client, contract: Contract) -> Result<Session, ClientError> {
         Session::admitted(client, contract, |request| client.admit(request))
+    }
+
+    /// Like [`Session::start`]; a loan of another host has `rate` out of a link, too. See [`Client::admit_with_rate`].
+    ///
+    /// # Errors
+    /// As for [`Session::start`]; a rate of zero is refused.
+    pub fn start_with_rate(client: &Client, contract: Contract, rate: BitRate) -> Result<Session, ClientError> {
+        Session::admitted(client, contract, |request| client.admit_with_rate(request, rate))
     }
 
     /// Like [`Session::start`], with a loan that this host keeps for the application; see [`Client::claim`].

@@ -10,6 +10,7 @@ use common::*;
 use qfabric_client::ecalls::{Ecalls, MemoryUp, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError};
 use qfabric_daemon::{Config, Embedded, MechanismName};
+use qfabric_linux::clock;
 use qfabric_linux::ext::{Ext, ExtError};
 use qfabric_linux::testing::{live_lock, skip};
 use qfabric_types::api::{Application, ApplicationRequest, ApplicationScope, HostStatus};
@@ -268,6 +269,85 @@ fn a_handler_in_the_kernel_favours_its_sink_on_any_cpu_without_the_control_threa
     for name in ["qfabric_events_favoured_total", "qfabric_events_not_favoured_total"] {
         assert_eq!(metric(&client, name), 0, "the control thread was not involved: {name}");
     }
+}
+
+/// Event-driven players, the frames of each, and the time from frame to frame.
+const PLAYERS: u64 = 4;
+const FRAMES: u64 = 20;
+const FRAME_PERIOD: Nanos = Nanos::from_millis(100);
+
+/// Plays with all players at once; returns the frames that were ready before the next one was due.
+fn play(client: &Client, mode: &str) -> u64 {
+    let (folder, socket) = (tempfile::tempdir().unwrap(), client.socket().to_str().unwrap());
+    let result = |player: u64| folder.path().join(player.to_string());
+    let start = |player: u64| {
+        let result = result(player);
+        let variables = [("SOCKET", socket), ("MODE", mode), ("RESULT", result.to_str().unwrap())];
+        role("an_event_driven_player", None, &variables)
+    };
+    let mut players: Vec<Process> = (0..PLAYERS).map(start).collect();
+    assert!(players.iter_mut().all(Process::wait), "a player has failed: {mode}");
+    (0..PLAYERS).map(|player| std::fs::read_to_string(result(player)).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn event_driven_players_are_favoured_at_the_display_times_of_their_frames() {
+    let _lock = live_lock();
+    if !is_here() {
+        return;
+    }
+    let _hogs: Vec<_> = (0..8).map(|_| burner()).collect();
+    let deadline = {
+        let mut config = quiet();
+        config.mechanism.name = MechanismName::Deadline;
+        let (_service, client) = service(config);
+        play(&client, "reserved")
+    };
+    let (_service, client) = service(ext());
+    let favoured = || metric(&client, "qfabric_events_favoured_total");
+    let (plain, reserved) = (play(&client, "plain"), play(&client, "reserved"));
+    assert_eq!(favoured(), 0, "these players ask for no favour");
+    let events = play(&client, "events");
+    eventually("frames have favoured their players", || favoured() > 0);
+    let all = PLAYERS * FRAMES;
+    eprintln!("frames in time, of {all}: plain {plain}, SCHED_DEADLINE {deadline}, ext {reserved}, events {events}");
+}
+
+#[test]
+#[ignore = "run by event_driven_players_are_favoured_at_the_display_times_of_their_frames"]
+fn an_event_driven_player() {
+    let (client, mode) = (Client::connect_to(given("SOCKET")).unwrap().with_patience(PATIENCE), given("MODE"));
+    let favours = mode == "events";
+    if mode != "plain" {
+        let contract = Contract {
+            fixed: Some(Share::from_ppm(80_000)),
+            server_period: FRAME_PERIOD,
+            jobs: JobSource::Consumption,
+            reclaiming: Reclaiming::Hard,
+            favour_events: favours,
+            ..Contract::new("player", FRAME_PERIOD)
+        };
+        let covers = ApplicationScope::Thread(own_thread());
+        client.admit(&ApplicationRequest { pid: std::process::id() as i32, covers, contract }).unwrap();
+    }
+    let (ecalls, name) = (Ecalls::connect(&client).unwrap(), format!("frames.of-{}", std::process::id()));
+    let frames = ecalls.register_service(&name, "", "struct frame { long display; };", false).unwrap();
+    let held = SubscriptionBuilder::to(&name).hold_until("display").memory_up(MemoryUp::default());
+    let mut notified = ecalls.subscribe(&if favours { held.favour() } else { held }).unwrap();
+    let used = || clock::process_cpu(std::process::id() as i32).unwrap().get();
+    let (mut display, mut in_time) = (clock::now() + FRAME_PERIOD, 0);
+    for _ in 0..FRAMES {
+        frames.raise_event(-1, &(display.get() as i64).to_le_bytes(), Nanos::ZERO, false).unwrap();
+        assert!(notified.next(PATIENCE).unwrap().is_some(), "the frame is announced");
+        assert!(clock::now() >= display, "not before its display time");
+        let begin = used();
+        while used() - begin < 4_000_000 {
+            std::hint::spin_loop();
+        }
+        display = display + FRAME_PERIOD;
+        in_time += u64::from(clock::now() < display);
+    }
+    std::fs::write(given("RESULT"), in_time.to_string()).unwrap();
 }
 
 /// A service in a separate process, on `folder`.

@@ -1296,6 +1296,13 @@ enum qf_status qf_init_alone(struct qf_session **task);
 enum qf_status qf_start(struct qf_session *task);
 
 /**
+ * Like qf_start. If this host refuses the task and another one lends, the loan also has `rate_bps` (bits per second)
+ * out of a link of that host: see qf_last_offer_rate. On this host, a stream reserves the rate.
+ */
+enum qf_status qf_start_with_rate(struct qf_session *task,
+                                  uint64_t rate_bps);
+
+/**
  * Begins the first job now. This time is the first release, from which all releases are counted. Optional: without
  * this call the time of qf_start is the first release.
  */
@@ -1383,6 +1390,14 @@ enum qf_status qf_last_offer(struct qf_offer *offer);
  * if the task asked for none, or if the other host lends CPU time alone. QF_STATE as for qf_last_offer.
  */
 enum qf_status qf_last_offer_memory(uint64_t *bytes);
+
+/**
+ * Reads the rate, in bits per second, that the loan of the calling thread's last refusal has besides its share, and
+ * the interface of the other host out of which it is kept. `interface` gets 16 bytes. Zero and an empty name if
+ * qf_start_with_rate did not ask for a rate, or if the other host keeps no rates. QF_STATE as for qf_last_offer.
+ */
+enum qf_status qf_last_offer_rate(uint64_t *rate_bps,
+                                  char *interface);
 
 /**
  * Like qf_start, but uses the loan that this host keeps for the task. `claim` is from the qf_offer of the other

@@ -11,6 +11,8 @@ use crate::status::{Failure, QF_INVALID, QF_STATE, offered, put, qf_status, sett
 
 /// Size of a host's name in bytes, including the zero byte.
 pub const QF_HOST_SIZE: usize = 65;
+/// Size of an interface's name in bytes, including the zero byte.
+const INTERFACE_SIZE: usize = 16;
 /// Size of a claim in bytes, including the zero byte.
 pub const QF_CLAIM_SIZE: usize = 82;
 
@@ -70,6 +72,23 @@ pub unsafe extern "C" fn qf_last_offer_memory(bytes: *mut u64) -> qf_status {
     }
 }
 
+/// Reads the rate, in bits per second, that the loan of the calling thread's last refusal has besides its share, and
+/// the interface of the other host out of which it is kept. `interface` gets 16 bytes. Zero and an empty name if
+/// qf_start_with_rate did not ask for a rate, or if the other host keeps no rates. QF_STATE as for qf_last_offer.
+///
+/// # Safety
+/// `rate_bps` points to writable memory, `interface` to 16 writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_last_offer_rate(rate_bps: *mut u64, interface: *mut c_char) -> qf_status {
+    let Some(offer) = offered() else { return settle(Err(no_offer())) };
+    let (rate, link) = offer.rate.as_ref().map_or((0, ""), |kept| (kept.rate.get(), kept.interface.as_str()));
+    let (interface, name) = (interface.cast::<[c_char; INTERFACE_SIZE]>(), chars(link));
+    // SAFETY: the caller guarantees it.
+    let put_rate = unsafe { put("the rate", rate_bps, rate) };
+    // SAFETY: the caller guarantees it.
+    settle(put_rate.and_then(|()| unsafe { put("the interface", interface, name) }))
+}
+
 fn no_offer() -> Failure {
     Failure::new(
         QF_STATE,
@@ -87,7 +106,7 @@ pub unsafe extern "C" fn qf_claim(task: *mut qf_session, claim: *const c_char) -
     // SAFETY: the caller guarantees it.
     match unsafe { claimed(claim) } {
         // SAFETY: the caller guarantees it.
-        Ok(claim) => unsafe { set(task, |task| start_by(task, Some(&claim))) },
+        Ok(claim) => unsafe { set(task, |task| start_by(task, Some(&claim), None)) },
         Err(failure) => settle(Err(failure)),
     }
 }

@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use qfabric_client::{Claim, Client, ClientError, Contract, Foresight, Instant, LatePolicy, Nanos, Process, Session};
+use qfabric_client::{
+    BitRate, Claim, Client, ClientError, Contract, Foresight, Instant, LatePolicy, Nanos, Process, Session,
+};
 
 use crate::contract::set;
 use crate::ecalls::{give, take_back};
@@ -234,18 +236,30 @@ unsafe fn hand_out(task: *mut *mut qf_session, client: Option<Client>) -> Outcom
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qf_start(task: *mut qf_session) -> qf_status {
     // SAFETY: the caller guarantees it.
-    unsafe { set(task, |task| start_by(task, None)) }
+    unsafe { set(task, |task| start_by(task, None, None)) }
 }
 
-/// Starts the session, with a loan if there is a claim.
-pub(crate) fn start_by(task: &mut Task, claim: Option<&Claim>) -> Outcome {
+/// Like qf_start. If this host refuses the task and another one lends, the loan also has `rate_bps` (bits per second)
+/// out of a link of that host: see qf_last_offer_rate. On this host, a stream reserves the rate.
+///
+/// # Safety
+/// `task` is a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_start_with_rate(task: *mut qf_session, rate_bps: u64) -> qf_status {
+    // SAFETY: the caller guarantees it.
+    unsafe { set(task, |task| start_by(task, None, Some(BitRate::new(rate_bps)))) }
+}
+
+/// Starts the session, with a loan if there is a claim. `rate`: of the loan that another host may offer.
+pub(crate) fn start_by(task: &mut Task, claim: Option<&Claim>, rate: Option<BitRate>) -> Outcome {
     let owner = Owner::this_thread()?;
     let contract = task.contract.clone();
-    let mut session = match (&task.client, claim) {
-        (Some(client), Some(claim)) => Session::claim(client, contract, claim)?,
-        (Some(client), None) => Session::start(client, contract)?,
-        (None, None) => Session::alone(contract).map_err(ClientError::from)?,
-        (None, Some(_)) => return Err(Failure::new(QF_STATE, WITHOUT_DAEMON)),
+    let mut session = match (&task.client, claim, rate) {
+        (Some(client), Some(claim), _) => Session::claim(client, contract, claim)?,
+        (Some(client), None, Some(rate)) => Session::start_with_rate(client, contract, rate)?,
+        (Some(client), None, None) => Session::start(client, contract)?,
+        (None, None, _) => Session::alone(contract).map_err(ClientError::from)?,
+        (None, Some(_), _) => return Err(Failure::new(QF_STATE, WITHOUT_DAEMON)),
     };
     session.on_late(task.late);
     if let Some(own) = task.predictor {

@@ -20,7 +20,8 @@ int main(int argc, char **argv)
     qf_session *here = NULL, *there = NULL;
     qf_offer offer, again;
     qf_grant grant;
-    uint64_t memory = 1;
+    uint64_t memory = 1, rate = 1;
+    char link[16] = "x";
 
     CHECK(argc == 2 && qf_init(&here) == QF_OK && qf_init_at(argv[1], &there) == QF_OK);
     want(here);
@@ -32,6 +33,10 @@ int main(int argc, char **argv)
     CHECK(qf_start(here) == QF_REFUSED && qf_last_offer(&offer) == QF_OK);
     CHECK(strcmp(offer.host, "beta") == 0 && strncmp(offer.claim, "alpha:", 6) == 0);
     CHECK(qf_start(here) == QF_REFUSED && qf_last_offer_memory(&memory) == QF_OK && memory == 0);
+    CHECK(qf_start(here) == QF_REFUSED && qf_last_offer_rate(&rate, link) == QF_OK && rate == 0 && !link[0]);
+    /* The other host has no open link, so it has no room for this loan. */
+    CHECK(qf_start_with_rate(here, 2000000) == QF_REFUSED && qf_last_offer_rate(&rate, link) == QF_STATE);
+    CHECK(qf_start(here) == QF_REFUSED && qf_last_offer(&offer) == QF_OK);
     CHECK(offer.share == 0.3 && offer.held_ns > 20000 * MS && offer.held_ns <= 30000 * MS);
     CHECK(qf_claim(there, "alpha:1") == QF_REFUSED && qf_last_offer(&again) == QF_STATE);
     CHECK(qf_claim(there, offer.claim) == QF_OK && qf_get_grant(there, &grant) == QF_OK);

@@ -7,9 +7,10 @@ use qfabric_host::manager::{
     Ask, Change, ChangeKind, Controller, Decision, Decisions, Effect, GroupController, Input, Interest, Manager,
     Outcome, Output, Recipient, ResourceRequest, Rule, Topic, View,
 };
+use qfabric_types::api::LoanRate;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, QualityText, Reading, Unit};
-use qfabric_types::{AppId, Bytes, Instant, Nanos};
+use qfabric_types::{AppId, BitRate, Bytes, Instant, Nanos};
 
 const CPU: AttributeId = AttributeId::of("cpu.share");
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
@@ -24,7 +25,7 @@ fn channel(text: &str) -> ChannelId {
 
 /// The lender keeps no memory.
 fn met(host: &str) -> Outcome {
-    Outcome::Met { host: name(host), memory: Bytes::ZERO }
+    Outcome::Met { host: name(host), memory: Bytes::ZERO, rate: None }
 }
 
 /// The amount of a loan that a broker was asked to keep, with its end; `None`: to end the loan.
@@ -38,6 +39,8 @@ struct Wires {
     kept: Vec<(usize, u64, Keeping)>,
     /// The memory of each loan that a broker was asked to keep or to extend.
     memory: Vec<Bytes>,
+    /// The rate of each of them.
+    rates: Vec<BitRate>,
     /// Hosts that were informed that their loan was claimed.
     taken: Vec<(usize, Name, u64)>,
     /// No distance of a host has been measured.
@@ -53,9 +56,10 @@ impl Wires {
             Output::Effect(effect) => match effect {
                 Effect::Apply(application, _, amount) => self.applied.push((host, application, amount)),
                 Effect::Answered(request, outcome) => self.answered.push((host, request, outcome)),
-                Effect::Keep { request, amount, memory, until, .. } => {
+                Effect::Keep { request, amount, memory, rate, until, .. } => {
                     self.kept.push((host, request, Some((amount, until))));
                     self.memory.push(memory);
+                    self.rates.push(rate);
                 }
                 Effect::LetGo { request, .. } => self.kept.push((host, request, None)),
                 Effect::Taken { giver, request } => self.taken.push((host, giver, request)),
@@ -147,6 +151,7 @@ impl Net {
             attribute: CPU,
             amount: 30,
             memory: Bytes::ZERO,
+            rate: BitRate::ZERO,
             rule,
             patience: MS(400),
             hold: Nanos::ZERO,
@@ -219,6 +224,7 @@ fn a_request_that_no_host_can_meet_is_unmet_and_leaves_no_holds() {
         attribute: CPU,
         amount: 500,
         memory: Bytes::ZERO,
+        rate: BitRate::ZERO,
         rule: Rule::First,
         patience: MS(400),
         hold: Nanos::ZERO,
@@ -286,6 +292,7 @@ impl Controller for Echo {
                 attribute: CPU,
                 amount: 1,
                 memory: Bytes::ZERO,
+                rate: BitRate::ZERO,
                 rule,
                 patience: Nanos::ZERO,
                 hold: Nanos::ZERO,
@@ -296,6 +303,7 @@ impl Controller for Echo {
                 attribute: CPU,
                 amount: 1,
                 memory: Bytes::ZERO,
+                rate: BitRate::ZERO,
                 rule,
                 patience: Nanos::ZERO,
                 hold: Nanos::ZERO,
@@ -329,8 +337,8 @@ fn controllers_that_answer_each_other_without_end_are_stopped_and_counted() {
     net.on(0, |manager, _| manager.add(Box::new(Echo(vec![Interest::anywhere(Topic::Answers)]))));
     for _ in 0..2 {
         let (channel, rule) = (channel("pool"), Rule::First);
-        let (memory, patience, hold) = (Bytes::ZERO, MS(10_000), Nanos::ZERO);
-        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, memory, rule, patience, hold };
+        let (memory, rate, patience, hold) = (Bytes::ZERO, BitRate::ZERO, MS(10_000), Nanos::ZERO);
+        let ask = Ask { request: 1, channel, attribute: CPU, amount: 1, memory, rate, rule, patience, hold };
         net.on(0, |manager, now| manager.ask(ask, now));
     }
     let counts = *net.managers[0].counts();
@@ -384,12 +392,16 @@ fn asking_brokers(rule: Rule) -> Net {
 }
 
 fn asking_brokers_with(rule: Rule, memory: Bytes) -> Net {
+    asking_brokers_for(rule, memory, BitRate::ZERO)
+}
+
+fn asking_brokers_for(rule: Rule, memory: Bytes, rate: BitRate) -> Net {
     let mut net = Net::new(3);
     for host in 1..3 {
         net.on(host, |manager, _| manager.broker(CPU, channel("pool")));
     }
     let (channel, hold) = (channel("pool"), MS(60_000));
-    let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, memory, rule, patience: MS(400), hold };
+    let ask = Ask { request: 7, channel, attribute: CPU, amount: 30, memory, rate, rule, patience: MS(400), hold };
     net.on(0, |manager, now| manager.ask(ask, now));
     net.deliver();
     net
@@ -422,7 +434,7 @@ fn memory_is_kept_beside_the_amount_and_hosts_that_do_not_know_it_lend_the_amoun
     let mut net = asking_brokers_with(Rule::First, memory);
     assert_eq!(net.wires.memory, [memory, memory]);
     broker_says(&mut net, 2, Some(20));
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2"), memory });
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2"), memory, rate: None });
     // Messages of an older lender have zero in the field.
     let mut net = asking_brokers_with(Rule::First, memory);
     for (kind, value) in [(QualityKind::Offer, 20), (QualityKind::Confirm, 30)] {
@@ -437,7 +449,31 @@ fn memory_is_kept_beside_the_amount_and_hosts_that_do_not_know_it_lend_the_amoun
     for event in [more, said(QualityKind::Confirm, 7, 30)] {
         net.handle(0, Input::Control(channel("pool"), name("h1"), event));
     }
-    assert_eq!(*net.outcome(), Outcome::Met { host: name("h1"), memory });
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h1"), memory, rate: None });
+}
+
+#[test]
+fn a_rate_is_kept_beside_the_amount_on_the_link_that_the_offer_names() {
+    let (memory, rate) = (Bytes::ZERO, BitRate::new(2_000_000));
+    let kept = |rate| LoanRate { interface: "eth0".parse().unwrap(), rate };
+    let mut net = asking_brokers_for(Rule::First, memory, rate);
+    assert_eq!(net.wires.rates, [rate, rate]);
+    net.on(2, |manager, now| {
+        manager.kept_rate((&name("h0"), 7), kept(rate));
+        manager.kept((&name("h0"), 7), Some(20), now);
+    });
+    net.deliver();
+    assert_eq!(*net.outcome(), Outcome::Met { host: name("h2"), memory, rate: Some(kept(rate)) });
+    assert_eq!(net.wires.rates.last(), Some(&rate), "the accepted loan has its rate");
+    // An older lender says nothing about a rate. One that keeps another rate than was asked for keeps none of use.
+    let less = QualityEvent { subject: QualityText::new("1000000 eth0"), ..said(QualityKind::Offer, 7, 20) };
+    for offer in [said(QualityKind::Offer, 7, 20), less] {
+        let mut net = asking_brokers_for(Rule::First, memory, rate);
+        for event in [offer, said(QualityKind::Confirm, 7, 30)] {
+            net.handle(0, Input::Control(channel("pool"), name("h1"), event));
+        }
+        assert_eq!(*net.outcome(), met("h1"));
+    }
 }
 
 #[test]
@@ -486,6 +522,7 @@ fn a_broker_is_asked_on_its_channel_only() {
         attribute: CPU,
         amount: 30,
         memory: Bytes::ZERO,
+        rate: BitRate::ZERO,
         rule: Rule::First,
         patience: MS(400),
         hold: Nanos::ZERO,

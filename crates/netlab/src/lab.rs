@@ -89,6 +89,11 @@ impl Lab {
         }
     }
 
+    /// Name of the device of the link, the same at both ends.
+    pub fn interface(&self) -> &'static str {
+        INTERFACE
+    }
+
     /// All addresses of the peer's end, one for each path.
     pub fn peers(&self) -> impl Iterator<Item = Ipv4Addr> {
         (FIRST_PEER..FIRST_PEER + self.paths).map(address)

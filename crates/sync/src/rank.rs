@@ -124,6 +124,8 @@ pub const PROMISED_RATES: u16 = 532;
 pub const STREAM_BOARD: u16 = 533;
 /// `daemon`: the contracts of the configuration, as they are shown; held for a moment only.
 pub const CONFIGURED: u16 = 534;
+/// `daemon`: the rates of loans to other hosts; held for a moment only.
+pub const LENT_RATES: u16 = 535;
 /// `daemon`: actions that the node requested and that are not carried out yet.
 pub const MAILBOX: u16 = 600;
 

@@ -23,6 +23,7 @@ mod host;
 mod kernel_path;
 mod lan;
 mod lending;
+mod lent_rates;
 mod pings;
 #[path = "../../../crates/cli/tests/cli/player.rs"]
 mod player;

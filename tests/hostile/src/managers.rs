@@ -6,9 +6,10 @@ use qfabric_host::manager::policies::{
     Relay, Roles, SinkSync, Spread, SpreadRule, Stream, StreamLink, SyncTerms, TreeShare,
 };
 use qfabric_host::manager::{Ask, Controller, Effect, GroupController, Input, Manager, Output, ResourceRequest, Rule};
+use qfabric_types::api::LoanRate;
 use qfabric_types::channel::{ChannelId, Name, Plane};
 use qfabric_types::monitor::{AttributeId, Cause, HOST, QualityEvent, QualityKind, Reading, ReadingEvent, Unit};
-use qfabric_types::{AppId, Bytes, Instant, Nanos};
+use qfabric_types::{AppId, BitRate, Bytes, Instant, Nanos};
 
 use crate::Script;
 
@@ -197,6 +198,9 @@ fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &
     match what % 5 {
         0 => {
             let Some((asker, request)) = keeps.pop() else { return };
+            let (interface, rate) = ("eth0".parse().expect("a name"), BitRate::new(amount.unsigned_abs()));
+            let rate = LoanRate { interface, rate };
+            manager.kept_rate((&asker, request), rate);
             manager.kept((&asker, request), (amount >= 0).then_some(amount), now);
         }
         1 => drop(manager.redeem(&name("b"), u64::from(what >> 4), now)),
@@ -217,7 +221,8 @@ fn broker(script: &mut Script<'_>, manager: &mut Manager, now: Instant, keeps: &
             let (request, channel, attribute) = (u64::from(what >> 5), channel(usize::from(what >> 4)), SHARE);
             let (patience, hold) = (Nanos::from_millis(500), Nanos::from_millis(3_000));
             let memory = Bytes::new(u64::from(what) << 20);
-            manager.ask(Ask { request, channel, attribute, amount, memory, rule, patience, hold }, now);
+            let rate = BitRate::new(u64::from(what >> 3) * 1_000_000);
+            manager.ask(Ask { request, channel, attribute, amount, memory, rate, rule, patience, hold }, now);
         }
     }
 }

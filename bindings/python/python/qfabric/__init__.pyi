@@ -25,6 +25,8 @@ class Refused(Error):
     offer: Optional[Tuple[str, float, str]]
     # Bytes of memory that the loan has besides its share.
     offer_memory: Optional[int]
+    # Interface of the other host, and bits per second, of the rate that the loan has besides its share.
+    offer_rate: Optional[Tuple[str, int]]
     # Only for joint contracts.
     refused_by: str
     resource: Optional[str]
@@ -305,6 +307,7 @@ class Session:
         fixed: Optional[float] = None,
         profile: Optional[Tuple[List[int], List[float]]] = None,
         metrics: Optional[List[Metric]] = None,
+        loan_rate_bps: Optional[int] = None,
     ) -> None: ...
     def save_energy(self) -> Optional[Dict[str, Any]]: ...
     def checkpoint(self, done: float, levels: int = 0) -> bool: ...

@@ -104,7 +104,8 @@ struct TermArgs {
     /// Size of the stream's largest message, for --measured, such as 80kB
     #[arg(long, value_name = "BYTES", requires = "measured")]
     message: Option<Bytes>,
-    /// Draw the rate from this joint contract, on any of its hosts; the stream ends with the contract
+    /// Draw the rate from this joint contract, on any of its hosts, or from the loan of this claim; the stream ends
+    /// with it
     #[arg(long, value_name = "HOST:NUMBER")]
     contract: Option<JointId>,
 }

@@ -25,6 +25,8 @@ const FREE: f64 = 0.01;
 const STALLED: Nanos = Nanos::from_millis(10_000);
 /// A rate that rises by this part of the wanted one is progress.
 const PROGRESS: f64 = 0.05;
+/// However many packets are late, at least this part of the rate counts: one report lowers the level by half at most.
+const LEAST_IN_TIME: f64 = 0.5;
 /// A loss below this part is none, where several small losses together are the reason.
 const SMALL: f64 = 0.02;
 
@@ -45,8 +47,10 @@ pub struct SourceFacts {
     pub used: Option<f64>,
     /// Pressure on the CPU, 0 to 1.
     pub pressure: Option<f64>,
-    /// Packets that missed their deadline, per second (DWCS).
+    /// Periods of packets that missed their deadline, per second (DWCS).
     pub misses: Option<f64>,
+    /// The part of the stream's packets that left the host in time, 0 to 1; none: unknown.
+    pub in_time: Option<f64>,
 }
 
 /// The last reports of one sink.
@@ -217,6 +221,8 @@ impl Source {
         self.learn(source, sinks, now);
         self.look_for_relief(sinks, now);
         let terms = *self.ladder.terms();
+        // Events whose packets are late will be late at the sinks, before the sinks can report it.
+        let rate = source.in_time.map_or(rate, |part| rate.min(terms.wanted * part.max(LEAST_IN_TIME)));
         self.patience.note(rate, &terms, now);
         let dwell = if self.patience.is_contract { EFFECT } else { terms.dwell };
         if self.patience.changed.is_some_and(|changed| now.since(changed) < dwell) {
@@ -366,10 +372,16 @@ impl Source {
             arrived: median.arrived,
             decoded: median.decoded,
             shown: median.shown,
-            misses: source.misses,
+            misses: self.misses(source),
             source_pressure: source.pressure,
             sink_pressure: median.pressure,
         }
+    }
+
+    /// Missed deadlines per second: periods, or the events of late packets.
+    fn misses(&self, source: &SourceFacts) -> Option<f64> {
+        let late = source.in_time.map(|part| (1.0 - part) * self.ladder.terms().wanted);
+        late.map(|late| late.max(source.misses.unwrap_or(0.0))).or(source.misses)
     }
 
     /// The cost of an event at a rung as a part of that at the best one: assumed to fall in equal parts.
@@ -439,11 +451,17 @@ impl Source {
             cost.map(|cost| self.costs.insert(rung, (cost, now)));
         }
         let sent = source.sent.or(source.generated).unwrap_or(wanted).min(wanted);
+        let is_late = matches!(found.evidence, Evidence::Misses { .. });
+        let in_time = source.in_time.filter(|_| is_late).map(|part| sent * part.max(LEAST_IN_TIME));
         for sink in sinks {
             let Some(known) = self.known.get_mut(&sink.sink) else { continue };
             let arrived = sink.arrived.unwrap_or(sent);
             if (guilty == Guilty::Link || is_spread) && arrived < sent * (1.0 - tolerance) {
                 known.downlink = arrived * scale;
+            }
+            // The packets share the way out of this host.
+            if let Some(in_time) = in_time {
+                known.downlink = known.downlink.min(in_time * scale);
             }
             let Some(shown) = sink.rate().filter(|shown| *shown < arrived * (1.0 - tolerance)) else { continue };
             match sink.used {

@@ -19,7 +19,7 @@ use qfabric_types::api::timeline::Timeline;
 use qfabric_types::api::{
     Application, ApplicationRequest, Claim, HostLimits, HostStatus, LIBRARY_AGENT, LimitsPatch, Problem, is_compatible,
 };
-use qfabric_types::{AppId, Contract};
+use qfabric_types::{AppId, BitRate, Contract};
 use serde::de::DeserializeOwned;
 
 use super::answers::{Answer, Refused, aside, done, number, read, shown, word};
@@ -164,7 +164,9 @@ async fn in_time(State(context): State<Context>, request: Request, next: Next) -
 }
 
 /// Request a contract
-#[utoipa::path(post, path = "/v1/applications", request_body = ApplicationRequest, responses(
+#[utoipa::path(post, path = "/v1/applications", request_body = ApplicationRequest, params(
+    ("loan_rate" = Option<u64>, Query, description = "Rate in bit/s that the loan of another host must have out of a \
+                                                      link, if this host refuses; default: none")), responses(
     (status = 201, description = "Admitted", body = Application),
     (status = 400, description = "The request does not parse", body = Problem),
     (status = 403, description = "The process belongs to another user", body = Problem),
@@ -179,16 +181,31 @@ async fn in_time(State(context): State<Context>, request: Request, next: Next) -
 pub(crate) async fn join(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Answer<Response> {
+    let rate = loan_rate(query.as_deref().unwrap_or_default())?;
     let request: ApplicationRequest = read(body).await?;
-    let needs = LoanNeeds::of(&request.contract);
+    let needs = LoanNeeds::of(&request.contract).with_rate(rate);
     match admit(&context, peer, request, None).await {
         Ok(application) => Ok(created(application)),
         Err(Refused(problem)) => {
             Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Admission, needs, problem).await))
         }
     }
+}
+
+/// The rate in a query `loan_rate=BITS`; zero if the query has none.
+fn loan_rate(query: &str) -> Result<BitRate, Problem> {
+    let Some(text) = query.split('&').find_map(|pair| pair.strip_prefix("loan_rate=")) else {
+        return Ok(BitRate::ZERO);
+    };
+    let rate = text.parse::<u64>().ok().filter(|rate| (1..=BitRate::MAX.get()).contains(rate));
+    let refused = || {
+        let shown: String = text.chars().take(40).collect();
+        problem::invalid(format!("loan_rate is {shown:?}; use a number of bit/s from 1 to {}", BitRate::MAX.get()))
+    };
+    rate.map(BitRate::new).ok_or_else(refused)
 }
 
 /// Claim a loan: the capacity that this host keeps for an application that another host refused

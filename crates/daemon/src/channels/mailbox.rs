@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use qfabric_channel::{Notice, SinkId, SourceId};
 use qfabric_sync::{Lock, rank};
-use qfabric_types::api::Claim;
 use qfabric_types::api::channel::LeaseId;
+use qfabric_types::api::{Claim, LoanRate};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{AppId, Bytes, Instant, Nanos};
+use qfabric_types::{AppId, Bytes, Nanos};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Fabric;
@@ -18,6 +18,7 @@ use crate::auth::Peer;
 use crate::contracts::Contracts;
 use crate::ecalls::Inbox;
 use crate::ending::Ending;
+use crate::net::LoanOrder;
 
 /// Largest number of waiting notices; further ones are dropped and counted.
 const NOTICES: usize = 4096;
@@ -79,15 +80,23 @@ pub(super) struct Delayed {
     pub by: Nanos,
 }
 
+/// A host that lends, with what it keeps beside the share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lender {
+    pub host: Name,
+    pub memory: Bytes,
+    pub rate: Option<LoanRate>,
+}
+
 /// A message about a loan: from a manager to the broker, or from another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LendingMessage {
-    /// Keep this amount and memory for another host until then.
-    Keep { claim: Claim, amount: i64, memory: Bytes, until: Instant },
+    /// Keep these amounts for another host.
+    Keep(LoanOrder),
     /// Cancel the loan.
     LetGo(Claim),
-    /// Result of a request of this host: the lender with the memory that it keeps, or none.
-    Answered { request: u64, lender: Option<(Name, Bytes)> },
+    /// Result of a request of this host: the lender, or none.
+    Answered { request: u64, lender: Option<Lender> },
     /// An application has claimed the loan at the lender.
     Taken { request: u64, giver: Name },
 }

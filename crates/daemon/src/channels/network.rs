@@ -21,8 +21,9 @@ use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::Reading;
 use qfabric_types::{Instant, ThreadId};
 
-use super::mailbox::{LendingMessage, Mailbox};
+use super::mailbox::{Lender, LendingMessage, Mailbox};
 use super::{ChannelsConfig, EngineName, Mode, Scouting, node, socket};
+use crate::net::LoanOrder;
 use crate::startup::DaemonError;
 
 thread_local! {
@@ -343,12 +344,15 @@ impl Mailbox {
             Effect::Apply(application, attribute, amount) => self.apply(application, attribute, amount),
             Effect::Answered(request, outcome) => {
                 tracing::debug!(request, ?outcome, "a request to other hosts ended");
-                let lender = if let Outcome::Met { host, memory } = outcome { Some((host, memory)) } else { None };
+                let lender = match outcome {
+                    Outcome::Met { host, memory, rate } => Some(Lender { host, memory, rate }),
+                    Outcome::Unmet { .. } | Outcome::Refused { .. } => None,
+                };
                 self.lend(LendingMessage::Answered { request, lender });
             }
-            Effect::Keep { asker, request, amount, memory, until } => {
+            Effect::Keep { asker, request, amount, memory, rate, until } => {
                 let claim = Claim { host: asker, number: request };
-                self.lend(LendingMessage::Keep { claim, amount, memory, until });
+                self.lend(LendingMessage::Keep(LoanOrder { claim, amount, memory, rate, until }));
             }
             Effect::LetGo { asker, request } => {
                 self.lend(LendingMessage::LetGo(Claim { host: asker, number: request }))

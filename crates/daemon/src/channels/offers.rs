@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use qfabric_types::api::LoanRate;
 use qfabric_types::channel::Name;
-use qfabric_types::{Bytes, Instant, Nanos, Share};
+use qfabric_types::{BitRate, Bytes, Instant, Nanos, Share};
 
 use crate::auth::Peer;
 
@@ -18,6 +19,8 @@ const OF_USE: Nanos = Nanos::from_millis(1_000);
 pub(super) struct Asked {
     pub share: Share,
     pub memory: Bytes,
+    /// Zero: none.
+    pub rate: BitRate,
 }
 
 /// Offers by their numbers.
@@ -31,6 +34,8 @@ pub(super) struct Offered {
     pub asked: Asked,
     /// The memory that the lender keeps: all that was asked, or none.
     pub memory: Bytes,
+    /// The rate that the lender keeps: all that was asked, or none.
+    pub rate: Option<LoanRate>,
     pub until: Instant,
 }
 
@@ -39,7 +44,7 @@ impl Offers {
         self.0.insert(number, offered);
     }
 
-    /// The earlier offer, if the same process asks for the same share and memory again.
+    /// The earlier offer, if the same process asks for the same amounts again.
     pub(super) fn again(&self, peer: Peer, asked: Asked, now: Instant) -> Option<(u64, Offered)> {
         let same =
             |offered: &Offered| offered.peer == peer && offered.asked == asked && offered.until.since(now) >= OF_USE;
@@ -85,11 +90,12 @@ mod tests {
     }
 
     fn offered(peer: Peer, until: u64) -> Offered {
-        Offered { giver: "beta".parse().unwrap(), peer, asked: asked(300_000), memory: Bytes::ZERO, until: at(until) }
+        let (giver, memory) = ("beta".parse().unwrap(), Bytes::ZERO);
+        Offered { giver, peer, asked: asked(300_000), memory, rate: None, until: at(until) }
     }
 
     fn asked(ppm: u32) -> Asked {
-        Asked { share: Share::from_ppm(ppm), memory: Bytes::ZERO }
+        Asked { share: Share::from_ppm(ppm), memory: Bytes::ZERO, rate: BitRate::ZERO }
     }
 
     #[test]
@@ -101,6 +107,8 @@ mod tests {
         assert_eq!(again(1, 300_000, 30), None, "too late to be of use");
         let with_memory = Asked { memory: Bytes::from_mib(1), ..asked(300_000) };
         assert_eq!(offers.again(peer(1, 1_000), with_memory, at(5)), None, "memory was not asked for");
+        let with_rate = Asked { rate: BitRate::new(1_000), ..asked(300_000) };
+        assert_eq!(offers.again(peer(1, 1_000), with_rate, at(5)), None, "a rate was not asked for");
         (10..17).for_each(|number| offers.add(number, offered(peer(2, 1_000), 60)));
         assert!(offers.full(peer(3, 1_000), at(5)) && !offers.full(peer(3, 1_001), at(5)));
         assert!(!offers.full(peer(3, 1_000), at(31)), "the first is over");

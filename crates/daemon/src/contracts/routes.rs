@@ -12,9 +12,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
-use qfabric_types::api::Problem;
 use qfabric_types::api::contracts::{JointContract, JointId, JointRefusal, JointRequest};
 use qfabric_types::api::net::{StreamInfo, StreamSpec};
+use qfabric_types::api::{Claim, Problem};
 use qfabric_types::channel::Name;
 use qfabric_types::{Direction, LinkEnd};
 use serde::de::DeserializeOwned;
@@ -135,11 +135,12 @@ pub(crate) async fn end(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Begin a stream that draws from the rate of a joint contract
+/// Begin a stream that draws from the rate of a joint contract, or of a loan of this host
 #[utoipa::path(post, path = "/v1/contracts/{id}/streams/{interface}", request_body = StreamSpec,
     params(("id" = String, Path, description = "Its HOST:NUMBER"),
         ("interface" = String, Path, description = "The interface of this host")), responses(
-    (status = 201, description = "Begun; it ends with the contract", body = StreamInfo),
+    (status = 201, description = "Begun; it ends with the contract, or with the program that claimed the loan",
+     body = StreamInfo),
     (status = 404, description = "The contract has no rate out of this interface", body = Problem),
     (status = 409, description = "Less of the rate is left than the stream needs", body = Problem),
 ))]
@@ -151,7 +152,11 @@ pub(crate) async fn begin(
 ) -> Answer<Response> {
     let (id, interface) = (identity(&id)?, word(&interface).map_err(problem::invalid)?);
     let spec: StreamSpec = in_time(&context, body).await?;
-    let rate = context.contracts.rate(id, LinkEnd { interface, direction: Direction::Out }).await?;
+    let lent = context.net.board().rates().of(&Claim::from(&id), &interface);
+    let rate = match lent {
+        Some(rate) => rate,
+        None => context.contracts.rate(id, LinkEnd { interface, direction: Direction::Out }).await?,
+    };
     let links = Links::of(&context.net);
     created(move || links.begin(peer, rate, &spec)).await
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use qfabric_host::Input;
-use qfabric_types::api::{Claim, HostStatus, Loan};
+use qfabric_types::api::{Claim, HostStatus, Loan, LoanRate};
 use qfabric_types::{AppId, Bytes, Instant, Owner, Share};
 
 use super::core::Answer;
@@ -31,6 +31,8 @@ pub(crate) struct Keep {
     pub share: Share,
     /// Zero: none.
     pub memory: Bytes,
+    /// The rate that the links of this host hold for the loan; for the status.
+    pub rate: Option<LoanRate>,
     pub until: Instant,
     pub teller: Teller,
 }
@@ -41,8 +43,8 @@ pub(crate) enum ControlWord {
     /// The loan is granted; the share is the capacity that is still free.
     Kept(Claim, Share),
     Refused(Claim),
-    /// An application claimed the loan.
-    Used(Claim),
+    /// An application of this process claimed the loan.
+    Used(Claim, i32),
     /// The outcome of a policy's decision about a contract.
     Granted(Grant),
 }
@@ -83,6 +85,7 @@ struct Kept {
     app: AppId,
     share: Share,
     memory: Bytes,
+    rate: Option<LoanRate>,
     until: Instant,
     teller: Teller,
 }
@@ -107,6 +110,7 @@ impl Loans {
             host: claim.host.clone(),
             share: kept.share,
             memory: kept.memory,
+            rate: kept.rate.clone(),
             left_ns: kept.until.since(now),
         };
         self.0.iter().map(loan).collect()
@@ -120,14 +124,15 @@ impl Engine {
     }
 
     pub(super) fn keep(&mut self, keep: Keep, now: Instant) {
-        let Keep { claim, share, memory, until, teller } = keep;
+        let Keep { claim, share, memory, rate, until, teller } = keep;
         if let Some(kept) = self.loans.0.get_mut(&claim) {
             kept.until = until;
             return;
         }
         match self.kept(&claim, share, memory, now) {
             Some(app) => {
-                self.loans.0.insert(claim.clone(), Kept { app, share, memory, until, teller: teller.clone() });
+                let kept = Kept { app, share, memory, rate, until, teller: teller.clone() };
+                self.loans.0.insert(claim.clone(), kept);
                 teller.tell(ControlWord::Kept(claim, self.core.host.free()));
             }
             None => teller.tell(ControlWord::Refused(claim)),
@@ -188,15 +193,16 @@ impl Engine {
         let Some(claim) = claim else { return self.core.ask(input, now) };
         let Some(kept) = self.loans.0.remove(claim) else { return self.draw(input, claim, now) };
         self.core.handle(Input::Leave { app: kept.app }, now);
+        let pid = if let Input::Join { pid, .. } = &input { *pid } else { 0 };
         let answer = self.core.ask(input, now);
-        let Kept { share, memory, until, teller, .. } = kept;
+        let Kept { share, memory, rate, until, teller, .. } = kept;
         match &answer {
             Ok(_) => {
                 // The application has drawn what it needs before it asked for the share.
                 self.free_memory(claim, memory);
-                teller.tell(ControlWord::Used(claim.clone()));
+                teller.tell(ControlWord::Used(claim.clone(), pid));
             }
-            Err(_) => self.keep(Keep { claim: claim.clone(), share, memory, until, teller }, now),
+            Err(_) => self.keep(Keep { claim: claim.clone(), share, memory, rate, until, teller }, now),
         }
         answer
     }

@@ -6,7 +6,8 @@
 //!   streams <── qf-net, within 100 ms ── Board <── decisions about …rate, …period, …window
 //! ```
 //! A policy never waits for the kernel: its decision lies here until the thread of streams carries it out. A later
-//! decision about the same attribute replaces it, so the board is as large as the list of streams.
+//! decision about the same attribute replaces it, so the board is as large as the list of streams. Loans that need a
+//! rate wait here, too (`lent.rs`).
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use qfabric_types::api::net::{StreamAttribute, StreamCounters, StreamId, StreamS
 use qfabric_types::monitor::{Attribute, AttributeId, Cause, HOST, Reading};
 use qfabric_types::{Instant, Nanos};
 
+use super::lent::LentRates;
 use crate::auth::Peer;
 
 /// Time between two looks at the counters.
@@ -31,7 +33,8 @@ pub(super) struct Counted {
 
 impl Counted {
     fn value(&self, attribute: StreamAttribute) -> i64 {
-        let StreamCounters { sent_bytes, waiting, late, overflow, missed, violations, .. } = self.counters;
+        let StreamCounters { sent, sent_bytes, sent_late, waiting, late, overflow, missed, violations, .. } =
+            self.counters;
         let value = match attribute {
             StreamAttribute::Rate => self.spec.rate().get(),
             StreamAttribute::Period => self.spec.period.get(),
@@ -41,6 +44,8 @@ impl Counted {
             StreamAttribute::Dropped => late + overflow,
             StreamAttribute::Missed => missed,
             StreamAttribute::Violations => violations,
+            StreamAttribute::Packets => sent + late + overflow,
+            StreamAttribute::Late => sent_late + late + overflow,
         };
         i64::try_from(value).unwrap_or(i64::MAX)
     }
@@ -55,7 +60,7 @@ pub(super) struct Decided {
 }
 
 #[derive(Default)]
-pub(crate) struct Board(Lock<State, { rank::STREAM_BOARD }>);
+pub(crate) struct Board(Lock<State, { rank::STREAM_BOARD }>, LentRates);
 
 #[derive(Default)]
 struct State {
@@ -105,6 +110,11 @@ impl Board {
         readings
     }
 
+    /// What loans to other hosts ask of the links.
+    pub(crate) fn rates(&self) -> &LentRates {
+        &self.1
+    }
+
     /// Whether the counters are older than [`PERIOD`].
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.0.lock().at.is_none_or(|at| now.since(at) >= PERIOD)
@@ -150,7 +160,11 @@ impl Board {
 fn value(what: StreamAttribute, raw: i64, increase: i64, over: Nanos) -> i64 {
     match what {
         StreamAttribute::Sent => per_second(increase, over),
-        StreamAttribute::Dropped | StreamAttribute::Missed | StreamAttribute::Violations => increase,
+        StreamAttribute::Dropped
+        | StreamAttribute::Missed
+        | StreamAttribute::Violations
+        | StreamAttribute::Packets
+        | StreamAttribute::Late => increase,
         _ => raw,
     }
 }
@@ -208,6 +222,21 @@ mod tests {
         let again = board.publish(&[counted(0, 1, 0)], at(2_000));
         assert_eq!(of(&again, id(StreamAttribute::Missed, 0)), Some(0), "another stream with this number");
         assert_eq!(of(&board.publish(&[], at(2_500)), AttributeId::of(MISSES)), None, "no stream, no number");
+    }
+
+    #[test]
+    fn packets_sent_late_and_packets_dropped_are_late_without_a_missed_period() {
+        let board = Board::default();
+        let with = |sent, sent_late, overflow| {
+            let one = counted(0, 0, 0);
+            let counters = StreamCounters { sent, sent_late, overflow, ..one.counters };
+            [Counted { counters, ..one }]
+        };
+        board.publish(&with(10, 0, 0), at(1_000));
+        let readings = board.publish(&with(18, 5, 2), at(1_500));
+        let of = |what: StreamAttribute| of(&readings, what.id("eth0", 0));
+        assert_eq!([StreamAttribute::Packets, StreamAttribute::Late].map(of), [Some(10), Some(7)]);
+        assert_eq!(of(StreamAttribute::Missed), Some(0));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Streams that follow attributes: a handler in E-code, in the kernel or in the daemon, sets attributes of its
 //! subscription, and the stream changes accordingly. While a stream follows, a thread checks every 5 ms, because
 //! attributes are words in shared memory that change without a notification. The same thread ends streams whose leases
-//! are over, tells applications the offers of freed rates, carries out the decisions of policies about streams, and
-//! reports what streams count.
+//! are over, tells applications the offers of freed rates, carries out the decisions of policies about streams,
+//! holds the rates of loans, and reports what streams count.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -59,6 +59,7 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     }
     let offers = leases::tick(&mut state, recheck);
     net.steer(&mut state);
+    let lent = net.lend(&mut state);
     let readings = net.count(&state);
     let followed = followed(&state);
     refused.retain(|key, _| followed.contains(key));
@@ -73,6 +74,7 @@ fn look(net: &Weak<Net>, ecalls: &Weak<Ecalls>, refused: &mut Refused, recheck: 
     drop(state);
     if let Some(fabric) = net.fabric.get().and_then(Weak::upgrade) {
         fabric.stream_readings(&readings);
+        fabric.rates_answered(lent);
     }
     offers.iter().for_each(|offer| ecalls.announce(OFFER_SERVICE, offer.pid, &offer.bytes()));
     Some(!followed.is_empty())

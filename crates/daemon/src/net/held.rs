@@ -1,5 +1,5 @@
-//! Rates that are promised without a stream: the parts of joint contracts on the links of this host. They count in the
-//! same books as streams, so that other requests, lists and refusals see them.
+//! Rates that are promised without a stream: the parts of joint contracts, and of loans, on the links of this host.
+//! They count in the same books as streams, so that other requests, lists and refusals see them.
 //!
 //! Only the direction *out* is enforced, by streams that draw from the rate. The direction *in* is counted: the packets
 //! are limited by the promise of the host that sends them.
@@ -81,25 +81,7 @@ impl Links {
         least: BitRate,
         name: &str,
     ) -> Result<(HeldRateId, BitRate), RateRefusal> {
-        if wanted == BitRate::ZERO {
-            return Err(problems::invalid(format!("{end}: the wanted rate is 0"), "ask for at least 1 bit/s").into());
-        }
-        let mut state = self.0.state();
-        if state.is_over {
-            return Err(problem::stopping().into());
-        }
-        let state = &mut *state;
-        let id = state.held.last + 1;
-        let entry = state.attached.get_mut(end.interface.as_str()).filter(|entry| entry.opened.is_some());
-        let entry = entry.ok_or_else(|| problems::not_open_yet(end.interface.as_str()))?;
-        let broker = entry.book(end.direction);
-        let owner = broker.limits().counted(owner, groups);
-        let name = name.chars().take(LONGEST_NAME).collect();
-        let granted = broker.hold(id, LinkDemand { owner, name, least, wanted, until: None });
-        let granted = granted.map_err(|refusal| RateRefusal::of(broker, refusal))?;
-        state.held.last = id;
-        state.held.ends.insert(id, end.clone());
-        Ok((id, granted))
+        self.0.state().hold(owner, groups, end, wanted, least, name)
     }
 
     /// Changes a held rate to exactly `rate`.
@@ -136,13 +118,7 @@ impl Links {
 
     /// Frees a held rate, and ends the streams that draw from it. A rate that is not held any more is ignored.
     pub(crate) fn release(&self, id: HeldRateId) {
-        let mut state = self.0.state();
-        if let Ok((entry, direction)) = state.holding(id)
-            && let Err(problem) = entry.give_back(id, direction)
-        {
-            tracing::warn!(held_rate = id, "a stream of the freed rate has not ended: {problem}");
-        }
-        state.held.ends.remove(&id);
+        self.0.state().release(id);
     }
 
     /// The rate that is held; `None` after [`Links::release`], and after the administrator closed the link.
@@ -176,6 +152,45 @@ impl Links {
 }
 
 impl State {
+    /// Promises a rate, as [`Links::hold`] does.
+    pub(super) fn hold(
+        &mut self,
+        owner: Owner,
+        groups: &[u32],
+        end: &LinkEnd,
+        wanted: BitRate,
+        least: BitRate,
+        name: &str,
+    ) -> Result<(HeldRateId, BitRate), RateRefusal> {
+        if wanted == BitRate::ZERO {
+            return Err(problems::invalid(format!("{end}: the wanted rate is 0"), "ask for at least 1 bit/s").into());
+        }
+        if self.is_over {
+            return Err(problem::stopping().into());
+        }
+        let id = self.held.last + 1;
+        let entry = self.attached.get_mut(end.interface.as_str()).filter(|entry| entry.opened.is_some());
+        let entry = entry.ok_or_else(|| problems::not_open_yet(end.interface.as_str()))?;
+        let broker = entry.book(end.direction);
+        let owner = broker.limits().counted(owner, groups);
+        let name = name.chars().take(LONGEST_NAME).collect();
+        let granted = broker.hold(id, LinkDemand { owner, name, least, wanted, until: None });
+        let granted = granted.map_err(|refusal| RateRefusal::of(broker, refusal))?;
+        self.held.last = id;
+        self.held.ends.insert(id, end.clone());
+        Ok((id, granted))
+    }
+
+    /// Frees a held rate, as [`Links::release`] does.
+    pub(super) fn release(&mut self, id: HeldRateId) {
+        if let Ok((entry, direction)) = self.holding(id)
+            && let Err(problem) = entry.give_back(id, direction)
+        {
+            tracing::warn!(held_rate = id, "a stream of the freed rate has not ended: {problem}");
+        }
+        self.held.ends.remove(&id);
+    }
+
     /// The interface and direction of a held rate.
     fn holding(&mut self, id: HeldRateId) -> Result<(&mut Interface, Direction), Problem> {
         let LinkEnd { interface, direction } = self.held.ends.get(&id).ok_or_else(|| problems::not_held(id))?;

@@ -9,6 +9,7 @@
 //! | `held.rs` | rates that are promised without a stream, for joint contracts |
 //! | `interface.rs` | one interface: its streams and the promises behind them |
 //! | `leases.rs` | leases of streams, and freed rates |
+//! | `lent.rs` | rates of loans to other hosts |
 //! | `links.rs` | links that are open to all users |
 //! | `namespaces.rs` | network namespaces of the daemon and of the caller, in refusals |
 //! | `problems.rs` | refusals of the API |
@@ -26,6 +27,7 @@ mod follow;
 mod held;
 mod interface;
 mod leases;
+mod lent;
 mod links;
 mod namespaces;
 mod problems;
@@ -59,6 +61,7 @@ pub use config::{LinkConfig, NetConfig, Rate};
 pub(crate) use held::{Links, RateRefusal};
 use interface::Interface;
 use leases::Lease;
+pub(crate) use lent::{LoanOrder, RateAnswer};
 use rights::Caller;
 
 /// The interfaces of this host under packet scheduling.

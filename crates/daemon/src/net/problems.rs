@@ -60,7 +60,7 @@ pub(super) fn not_your_stream(interface: &str, id: StreamId, theirs: u32, yours:
 }
 
 pub(super) fn not_held(id: HeldRateId) -> Problem {
-    let message = format!("rate {id} is not held: its contract has ended, or the link was closed");
+    let message = format!("rate {id} is not held: its contract or loan has ended, or the link was closed");
     problem::new("net_not_found", message, "list the rates that are held: qfabric net link ls")
 }
 

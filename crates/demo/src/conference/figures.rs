@@ -75,7 +75,7 @@ fn recovery(row: &ConferenceRow) -> Figure {
 
 /// The changes of the level while the strain is steady. None: nothing changes the level, or no strain is steady.
 fn steadiness(row: &ConferenceRow, series: &Series, timeline: &Timeline) -> Option<Figure> {
-    if !matches!(row.adaptation, Adaptation::Application | Adaptation::Integrated) {
+    if !matches!(row.adaptation, Adaptation::Application | Adaptation::Integrated | Adaptation::Feedback) {
         return None;
     }
     let steps = timeline.steps(scenes::strain(&row.scenario)?);

@@ -12,6 +12,7 @@ mod measure;
 mod plot;
 mod priority;
 mod scenes;
+mod shaped;
 mod site;
 mod timeline;
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use qfabric_types::api::net::StreamId;
 use serde::Serialize;
 
 use super::RATE;
@@ -43,6 +44,9 @@ pub enum Adaptation {
     Cpu,
     /// Both, by the policy `integrated` on both hosts.
     Integrated,
+    /// The same; the packets of the pictures are a stream under the packet scheduling of the server's host, which
+    /// limits the link, and the server's policy reads how many of them are late.
+    Feedback,
     /// The SCHED_RR priority of server and client, by the paper's step of one per report.
     Priority,
 }
@@ -54,6 +58,7 @@ impl fmt::Display for Adaptation {
             Adaptation::Application => "application",
             Adaptation::Cpu => "cpu",
             Adaptation::Integrated => "integrated",
+            Adaptation::Feedback => "feedback",
             Adaptation::Priority => "priority",
         })
     }
@@ -68,7 +73,7 @@ pub(super) struct Scene {
     pub strain: Strain,
 }
 
-const SCENES: [Scene; 11] = [
+const SCENES: [Scene; 12] = [
     Scene { name: "a", adaptation: Adaptation::None, strain: Strain::Spinning },
     Scene { name: "b", adaptation: Adaptation::Application, strain: Strain::Spinning },
     Scene { name: "c", adaptation: Adaptation::Cpu, strain: Strain::Spinning },
@@ -77,6 +82,7 @@ const SCENES: [Scene; 11] = [
     Scene { name: "e", adaptation: Adaptation::Application, strain: Strain::NarrowLink },
     Scene { name: "e", adaptation: Adaptation::Cpu, strain: Strain::NarrowLink },
     Scene { name: "e", adaptation: Adaptation::Integrated, strain: Strain::NarrowLink },
+    Scene { name: "e", adaptation: Adaptation::Feedback, strain: Strain::NarrowLink },
     Scene { name: "f", adaptation: Adaptation::Application, strain: Strain::CostlyPictures },
     Scene { name: "f", adaptation: Adaptation::Cpu, strain: Strain::CostlyPictures },
     Scene { name: "f", adaptation: Adaptation::Integrated, strain: Strain::CostlyPictures },
@@ -151,7 +157,7 @@ impl Scene {
 
     /// Additional options of the program that serves. With a policy, the ladder only counts what a level is worth.
     pub(super) fn server_options(&self) -> Vec<&'static str> {
-        let is_adaptive = matches!(self.adaptation, Adaptation::Application | Adaptation::Integrated);
+        let is_adaptive = self.adaptation == Adaptation::Application || self.is_integrated();
         let ladder = self.levels().ladder.into_iter().filter(|_| is_adaptive).flat_map(|one| ["--adapt", one]);
         ladder.chain(self.client_options()).collect()
     }
@@ -161,17 +167,23 @@ impl Scene {
         if self.reserves() { vec!["--by-policy", "--cpu", MOST_CPU] } else { Vec::new() }
     }
 
-    /// The words behind `qfabric policy start` on both hosts; none: no policy adapts.
-    pub(super) fn policy(&self) -> Option<Vec<String>> {
+    /// The words behind `qfabric policy start` on both hosts; none: no policy adapts. `stream`: on this host, the
+    /// interface and the number of the stream of packets.
+    pub(super) fn policy(&self, stream: Option<(&str, StreamId)>) -> Option<Vec<String>> {
         if !self.reserves() {
             return None;
         }
         let rate = RATE.to_string();
-        let fixed = [&self.adaptation.to_string(), "--channel", "video", "--rate", &rate, "--most", MOST_CPU];
-        let has_levels = self.adaptation == Adaptation::Integrated;
+        let kind = if self.is_integrated() { Adaptation::Integrated } else { self.adaptation };
+        let fixed = [&kind.to_string(), "--channel", "video", "--rate", &rate, "--most", MOST_CPU];
+        let has_levels = self.is_integrated();
         let ladder = self.levels().ladder.into_iter().filter(|_| has_levels);
         let ladder = ladder.flat_map(|one| ["--ladder".to_owned(), in_numbers(one)]);
-        Some(fixed.into_iter().map(str::to_owned).chain(ladder).collect())
+        let stream = stream.map(|(interface, id)| {
+            ["--interface".to_owned(), interface.to_owned(), "--stream".to_owned(), id.to_string()]
+        });
+        let fixed = fixed.into_iter().map(str::to_owned);
+        Some(fixed.chain(ladder).chain(stream.into_iter().flatten()).collect())
     }
 
     /// What the paper's text says about this run; empty if it gives no number.
@@ -188,7 +200,17 @@ impl Scene {
 
     /// Whether CPU time is reserved.
     pub(super) fn reserves(&self) -> bool {
-        matches!(self.adaptation, Adaptation::Cpu | Adaptation::Integrated)
+        self.adaptation == Adaptation::Cpu || self.is_integrated()
+    }
+
+    /// Whether the policy `integrated` adapts.
+    fn is_integrated(&self) -> bool {
+        matches!(self.adaptation, Adaptation::Integrated | Adaptation::Feedback)
+    }
+
+    /// Whether the packets of the pictures are a stream of the server's host.
+    pub(super) fn has_stream(&self) -> bool {
+        self.adaptation == Adaptation::Feedback
     }
 }
 
@@ -211,7 +233,7 @@ mod tests {
 
     #[test]
     fn policies_decide_where_cpu_time_is_reserved_with_the_ladder_in_numbers() {
-        let narrow = |adaptation| Scene { name: "e", adaptation, strain: Strain::NarrowLink }.policy();
+        let narrow = |adaptation| Scene { name: "e", adaptation, strain: Strain::NarrowLink }.policy(None);
         let words = narrow(Adaptation::Integrated).unwrap().join(" ");
         assert_eq!(
             words,
@@ -219,6 +241,11 @@ mod tests {
              --ladder codec=1,2"
         );
         assert_eq!(narrow(Adaptation::Cpu).unwrap().join(" "), "cpu --channel video --rate 20 --most 0.8");
+        let feedback = Scene { name: "e", adaptation: Adaptation::Feedback, strain: Strain::NarrowLink };
+        assert_eq!(feedback.policy(None), narrow(Adaptation::Integrated), "on the client's host");
+        let at_server = feedback.policy(Some(("lab0", 3))).unwrap().join(" ");
+        assert!(at_server.starts_with("integrated "), "{at_server}");
+        assert!(at_server.ends_with(" --interface lab0 --stream 3"), "{at_server}");
         let without = [Adaptation::None, Adaptation::Application, Adaptation::Priority];
         assert!(without.into_iter().all(|adaptation| narrow(adaptation).is_none()));
     }

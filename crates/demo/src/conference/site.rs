@@ -14,11 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::measure::{Series, ServerSecond, ShownPicture};
 use super::priority::Managers;
 use super::scenes::{Adaptation, Scene};
+use super::shaped::Shaped;
 use crate::children::{self, ChildGuard, Stop};
 
 pub(super) const SERVER: usize = 0;
 pub(super) const CLIENT: usize = 1;
 const NAMES: [&str; 2] = ["server", "client"];
+/// Port of the control frames of channels; their data has the next one.
+const PORT: u16 = 7_700;
 /// Longest wait for daemons, for hosts to see each other, and for the first picture.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time in which programs end by themselves.
@@ -73,10 +76,12 @@ impl Site {
     }
 
     /// Starts the scenario's policy on both hosts. It looks at the pressure on their processors.
-    fn start_policies(&self, scene: &Scene) -> Result<()> {
-        let Some(policy) = scene.policy() else { return Ok(()) };
-        let policy: Vec<&str> = policy.iter().map(String::as_str).collect();
+    /// `shaped`: the stream of packets at the server, which its policy reads.
+    fn start_policies(&self, scene: &Scene, shaped: Option<&Shaped>) -> Result<()> {
         for host in [SERVER, CLIENT] {
+            let stream = shaped.filter(|_| host == SERVER).map(Shaped::name);
+            let Some(policy) = scene.policy(stream) else { return Ok(()) };
+            let policy: Vec<&str> = policy.iter().map(String::as_str).collect();
             let socket = self.socket(host);
             let socket = ["--socket", &*socket.to_string_lossy()];
             self.terminal(&[&["monitor", "set", "cpu.pressure"][..], &socket].concat())?;
@@ -115,12 +120,18 @@ impl Site {
 
     fn daemon(&self, host: usize, scene: &Scene) -> Result<ChildGuard> {
         let folder = self.folder(host);
-        let [server, client] = [LabEnd::Local, LabEnd::Peer].map(|end| format!("{}:7700", self.lab.address(end)));
+        let [server, client] = [LabEnd::Local, LabEnd::Peer].map(|end| format!("{}:{PORT}", self.lab.address(end)));
         let listen = if host == SERVER { &server } else { &client };
+        // One connection carries the data if only the client connects.
+        let connect = match (scene.has_stream(), host) {
+            (true, SERVER) => String::new(),
+            (true, _) => format!("'{server}'"),
+            (false, _) => format!("'{server}', '{client}'"),
+        };
         // It serves programs that are bound to a CPU, as this host's are.
         let mechanism = if scene.reserves() { "[mechanism]\nname = 'dispatcher'\nslot = '5ms'\n" } else { "" };
         let config = format!(
-            "[channels]\nenabled = true\nhost = '{}'\nrealm = 'demo'\nlisten = ['{listen}']\nconnect = ['{server}', '{client}']\n\
+            "[channels]\nenabled = true\nhost = '{}'\nrealm = 'demo'\nlisten = ['{listen}']\nconnect = [{connect}]\n\
              tls = '{}'\n[control]\nbudget = '0ms'\nlock_memory = false\n{mechanism}",
             NAMES[host],
             folder.join("tls").display()
@@ -191,11 +202,17 @@ impl Site {
             text.lines().last().is_some_and(|line| line.contains("\"shown\":") && !line.contains("\"shown\":0,"))
         };
         self.wait(stop, "the client shows no picture", shows)?;
-        self.start_policies(scene)?;
+        let shaped = scene.has_stream().then(|| self.shape()).transpose()?;
+        self.start_policies(scene, shaped.as_ref())?;
         let reports = self.folder(CLIENT).join("seconds.jsonl");
         let managers =
             (scene.adaptation == Adaptation::Priority).then(|| Managers::new(reports, [server.id(), client.id()]));
-        Ok(Talk { programs: [client, server], managers, site: self })
+        Ok(Talk { programs: [client, server], managers, shaped, site: self })
+    }
+
+    /// Puts the data of channels that leaves the server's host into a stream of packets.
+    fn shape(&self) -> Result<Shaped> {
+        Shaped::begin(&self.lab, Client::connect_to(self.socket(SERVER))?, PORT + 1)
     }
 }
 
@@ -205,12 +222,18 @@ pub(super) struct Talk {
     programs: [ChildGuard; 2],
     /// Only for [`Adaptation::Priority`].
     managers: Option<Managers>,
+    /// Only with [`Scene::has_stream`].
+    shaped: Option<Shaped>,
     site: Site,
 }
 
 impl Talk {
-    /// Sets the rate of the link from the server to the client; none: it is not limited.
+    /// Sets the rate of the link from the server to the client; none: it is not limited. With a stream of packets, the
+    /// server's host limits itself.
     pub(super) fn limit_link(&self, rate: Option<BitRate>) -> Result<()> {
+        if let Some(shaped) = &self.shaped {
+            return shaped.limit(rate);
+        }
         let rate = Some(rate.map_or(LinkRate::Unlimited, LinkRate::Constant));
         let change = LinkChange { rate, ..LinkChange::default() };
         self.site.lab.change(LinkDirection::Up, change).context("cannot limit the link")

@@ -13,12 +13,15 @@
 //! `Request` and `Offer` carry bytes of memory in `other`: the memory that is asked for beside the amount, and the part of
 //! it that the lender holds.
 //! Hosts of older versions write zero there and do not read it, so they lend, and borrow, the amount alone.
+//! The same holds for `subject`, a text: in a `Request` the rate in bit/s that is asked for beside the amount, such as
+//! `2000000`; in an `Offer` the rate that the lender holds, with its link, such as `2000000 eth0`.
 
 use std::collections::BTreeMap;
 
+use qfabric_types::api::LoanRate;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST, QualityEvent, QualityKind, QualityText};
-use qfabric_types::{Bytes, Instant, Nanos};
+use qfabric_types::{BitRate, Bytes, Instant, Nanos};
 
 /// Time for which an offer stands.
 pub(super) const HOLD: Nanos = Nanos::from_millis(3_000);
@@ -55,6 +58,8 @@ pub struct Ask {
     /// Memory that the lender must keep beside the amount; zero: none. Only lenders whose broker accounts for the
     /// attribute keep memory.
     pub memory: Bytes,
+    /// Rate out of a link of the lender that it must keep beside the amount; zero: none. As for `memory`.
+    pub rate: BitRate,
     /// The rule that chooses among offers.
     pub rule: Rule,
     /// Time to wait for offers.
@@ -73,6 +78,8 @@ pub enum Outcome {
         host: Name,
         /// The memory that it keeps beside the amount; zero from a lender that keeps none.
         memory: Bytes,
+        /// The rate that it keeps beside the amount; none from a lender that keeps none.
+        rate: Option<LoanRate>,
     },
     /// No host confirmed in time.
     Unmet {
@@ -88,6 +95,7 @@ struct Offer {
     host: Name,
     amount: i64,
     memory: Bytes,
+    rate: Option<LoanRate>,
     /// Half a round trip; before that is measured, half the time until the offer, which is an upper bound.
     distance: Nanos,
 }
@@ -132,6 +140,32 @@ pub(super) fn with_memory(event: QualityEvent, memory: Bytes) -> QualityEvent {
     QualityEvent { other: i64::try_from(memory.get()).unwrap_or(i64::MAX), ..event }
 }
 
+/// The rate that a request asks for beside its amount; zero if it asks for none.
+fn rate_in(event: &QualityEvent) -> BitRate {
+    let rate = event.subject.as_str().parse::<u64>().unwrap_or(0);
+    BitRate::new(rate).min(BitRate::MAX)
+}
+
+/// The request with the rate that it asks for.
+fn with_rate(event: QualityEvent, rate: BitRate) -> QualityEvent {
+    if rate == BitRate::ZERO {
+        return event;
+    }
+    QualityEvent { subject: QualityText::new(&rate.get().to_string()), ..event }
+}
+
+/// The rate that the lender keeps, by its offer.
+fn kept_rate_in(event: &QualityEvent) -> Option<LoanRate> {
+    let (rate, interface) = event.subject.as_str().split_once(' ')?;
+    Some(LoanRate { interface: interface.parse().ok()?, rate: BitRate::new(rate.parse().ok()?) })
+}
+
+/// The offer with the rate that this host keeps.
+pub(super) fn with_kept_rate(event: QualityEvent, kept: Option<&LoanRate>) -> QualityEvent {
+    let Some(LoanRate { interface, rate }) = kept else { return event };
+    QualityEvent { subject: QualityText::new(&format!("{} {interface}", rate.get())), ..event }
+}
+
 pub(super) fn reply(kind: QualityKind, to: &QualityEvent, value: i64, now: Instant) -> QualityEvent {
     quality_event(kind, to.request, to.attribute, value, now)
 }
@@ -146,7 +180,7 @@ impl Requests {
             return Some(Outcome::Refused { limit: MAX_REQUESTS });
         }
         let request = quality_event(QualityKind::Request, ask.request, ask.attribute, ask.amount, now);
-        messages.push((ask.channel.clone(), None, with_memory(request, ask.memory)));
+        messages.push((ask.channel.clone(), None, with_rate(with_memory(request, ask.memory), ask.rate)));
         let until = now + ask.patience;
         self.pending
             .insert(ask.request, Pending { ask, since: now, offers: Vec::new(), until, chosen: None, tried: 0 });
@@ -170,7 +204,9 @@ impl Requests {
         // The last offer of a host replaces its earlier ones, so repeated offers give no advantage.
         pending.offers.retain(|offer| offer.host != *from);
         let memory = memory_in(offer).min(pending.ask.memory);
-        pending.offers.push(Offer { host: from.clone(), amount: offer.value, memory, distance });
+        let asked = pending.ask.rate;
+        let rate = kept_rate_in(offer).filter(|kept| asked > BitRate::ZERO && kept.rate == asked);
+        pending.offers.push(Offer { host: from.clone(), amount: offer.value, memory, rate, distance });
         let enough = match pending.ask.rule {
             Rule::First => true,
             Rule::BestOf(n) => pending.offers.len() >= n,
@@ -203,9 +239,9 @@ impl Requests {
         }
         let pending = self.pending.remove(&event.request)?;
         pending.cancel_others(Some(from), now, messages);
-        let offer = pending.offers.iter().find(|offer| offer.host == *from);
-        let memory = offer.map_or(Bytes::ZERO, |offer| offer.memory);
-        Some((event.request, Outcome::Met { host: from.clone(), memory }))
+        let offer = pending.offers.into_iter().find(|offer| offer.host == *from);
+        let (memory, rate) = offer.map_or((Bytes::ZERO, None), |offer| (offer.memory, offer.rate));
+        Some((event.request, Outcome::Met { host: from.clone(), memory, rate }))
     }
 
     /// Removes the offers of a host that is gone.
@@ -285,6 +321,10 @@ pub(super) struct Held {
     pub amount: i64,
     /// Memory beside the amount, if a broker accounts for it.
     pub memory: Bytes,
+    /// The rate that is asked for beside the amount, if a broker accounts for it; zero: none.
+    pub rate: BitRate,
+    /// The rate that the broker keeps.
+    pub kept_rate: Option<LoanRate>,
     /// When the hold expires; NEVER once accepted, if no broker accounts for it.
     pub until: Instant,
     pub stage: Stage,
@@ -294,7 +334,8 @@ impl Held {
     /// The hold for a request, for [`HOLD`].
     pub(super) fn of(request: &QualityEvent, stage: Stage, now: Instant) -> Held {
         let (attribute, amount, memory) = (request.attribute, request.value, memory_in(request));
-        Held { attribute, amount, memory, until: now + HOLD, stage }
+        let (rate, kept_rate) = (rate_in(request), None);
+        Held { attribute, amount, memory, rate, kept_rate, until: now + HOLD, stage }
     }
 }
 

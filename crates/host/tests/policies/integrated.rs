@@ -24,16 +24,24 @@ struct Stream {
     told: Vec<QualityEvent>,
 }
 
+/// Attributes of a stream of packets.
+const PACKETS: &str = "net.eth0.stream0.packets";
+const LATE: &str = "net.eth0.stream0.late";
 /// When the manager's host starts its policy, by its clock, in seconds.
 const BEGIN: u64 = 7_200;
 
 impl Stream {
     fn at_host(host: &str) -> Stream {
+        Stream::with(host, |policy| policy)
+    }
+
+    fn with(host: &str, change: impl FnOnce(Integrated) -> Integrated) -> Stream {
         let channel: ChannelId = "quality:video".parse().unwrap();
         let dimensions = vec![Dimension::new("quality", &[80, 60, 40]), Dimension::new("size", &[640, 320])];
         let ladder = Ladder::new(dimensions, LadderTerms::new(20.0)).unwrap();
         let mut manager = Manager::new(host.parse().unwrap());
-        manager.add(Box::new(Integrated::new(&channel, ladder, IntegratedTerms::default())));
+        let policy = Integrated::new(&channel, ladder, IntegratedTerms::default());
+        manager.add(Box::new(change(policy)));
         let mut stream = Stream { channel, manager, at: BEGIN, ahead: 0, told: Vec::new() };
         ["a", "b"].iter().for_each(|host| stream.join(host));
         stream
@@ -70,10 +78,14 @@ impl Stream {
         let now = self.now();
         for (name, host, value) in reports {
             let (attribute, application) = match *name {
-                "cpu.pressure" | RATE => (AttributeId::of(name), HOST),
+                "cpu.pressure" | RATE | PACKETS | LATE => (AttributeId::of(name), HOST),
                 name => (AttributeId::of(name), self.member()),
             };
-            let scale = if ["cpu.pressure", CPU_USED].contains(name) { 1e6 } else { 1e3 };
+            let scale = match *name {
+                "cpu.pressure" | CPU_USED => 1e6,
+                PACKETS | LATE => 1.0,
+                _ => 1e3,
+            };
             // Only `a` has the clock of the manager in the tests with other clocks.
             let ahead = if *host == "a" { 0 } else { self.ahead };
             let at = Instant::new(self.at.saturating_add_signed(ahead) * 1_000_000_000);
@@ -172,6 +184,21 @@ fn a_narrow_link_lowers_the_levels_and_no_contract() {
     (reports[4].2, reports[5].2) = (11.0, 11.0);
     let narrow = stream.seconds(3, &reports);
     assert!(guarantees(&narrow).is_empty() && levels(&narrow)[0] < 80, "{narrow:?}");
+}
+
+#[test]
+fn late_packets_of_the_named_stream_lower_the_levels_before_the_sinks_report_it() {
+    let packets = |late: f64| [&source(20.0, 0.5, 0.0)[..], &[(PACKETS, "a", 50.0), (LATE, "a", late)][..]].concat();
+    let lowered = |mut stream: Stream, late: f64| {
+        stream.seconds(5, &packets(0.0));
+        let applied = stream.seconds(4, &packets(late));
+        assert!(guarantees(&applied).is_empty(), "no contract makes a link wider: {applied:?}");
+        !levels(&applied).is_empty()
+    };
+    let named = || Stream::with("a", |policy| policy.with_stream("eth0", 0));
+    assert!(lowered(named(), 30.0));
+    assert!(!lowered(named(), 1.0), "2 % are late");
+    assert!(!lowered(Stream::at_host("a"), 30.0), "it may be a stream of another program");
 }
 
 #[test]

@@ -131,8 +131,7 @@ impl Plan<'_> {
     }
 
     /// Assembles the program for a hook. It uses the states from `number` on of the `states` states of each CPU.
-    /// `shared`: it continues with the next
-    /// handler at the shared program. `kick`: as in [`Target::deliver`].
+    /// `shared`: it continues with the next handler at the shared program. `kick`: as in [`Target::deliver`].
     pub(super) fn assemble(
         &self,
         btf: &Btf,

@@ -80,9 +80,7 @@ impl Socket {
         };
         let connected = self.remote == flow.destination;
         let sends = match flow.protocol {
-            Protocol::Tcp => {
-                connected && !matches!(self.state, TIME_WAIT | LISTEN) && (self.uid, self.inode) != (0, 0)
-            }
+            Protocol::Tcp => connected && !matches!(self.state, TIME_WAIT | LISTEN) && (self.uid, self.inode) != (0, 0),
             Protocol::Udp => connected || self.remote.port() == 0,
         };
         is_at(self.local, flow.source) && sends

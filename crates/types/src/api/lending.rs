@@ -1,4 +1,4 @@
-//! Loans: CPU time and memory that one host keeps for an application that another host refused.
+//! Loans: CPU time, memory and a rate out of a link that one host keeps for an application that another host refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Name;
-use crate::{Bytes, Nanos, Share};
+use crate::{BitRate, Bytes, InterfaceName, Nanos, Share};
 
 /// The token that an application presents to the lender to use a loan: `HOST:NUMBER`. HOST is the host that refused
 /// the application; NUMBER is random, in hexadecimal digits, so that it cannot be guessed.
@@ -61,6 +61,23 @@ impl fmt::Display for Claim {
     }
 }
 
+/// A rate out of a link of the lender. A stream of the application draws from it with the number of the claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LoanRate {
+    /// The interface of the lender.
+    pub interface: InterfaceName,
+    /// The rate that is kept, in bits per second.
+    #[serde(rename = "rate_bps")]
+    pub rate: BitRate,
+}
+
+impl fmt::Display for LoanRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} out of {}", self.rate, self.interface)
+    }
+}
+
 /// An offer of another host to keep what this host had to refuse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -73,6 +90,10 @@ pub struct Offer {
     /// is of a version that lends the processor alone.
     #[serde(default, rename = "memory_bytes")]
     pub memory: Bytes,
+    /// The rate that is kept: all that was asked for, or absent if none was, or if the lender is of a version that
+    /// keeps no rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<LoanRate>,
     /// Time from now for which the share is kept, unless it is claimed before.
     pub held_ns: Nanos,
     /// The token to present to the lender.
@@ -80,7 +101,7 @@ pub struct Offer {
     pub claim: Claim,
 }
 
-/// A share, and memory, that this host keeps for an application of another host.
+/// A share, memory and a rate that this host keeps for an application of another host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Loan {
@@ -91,6 +112,9 @@ pub struct Loan {
     /// The resident memory that is kept; zero if the application asked for none.
     #[serde(default, rename = "memory_bytes")]
     pub memory: Bytes,
+    /// The rate that is kept; absent if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<LoanRate>,
     /// Remaining time for which the share is kept, unless it is claimed before.
     pub left_ns: Nanos,
 }
@@ -103,9 +127,12 @@ mod tests {
     fn an_offer_without_memory_is_read_as_one_of_the_processor_alone() {
         let text = r#"{"host":"beta","share":0.5,"held_ns":3000000000,"claim":"alpha:5f3c09a1d2e4b687"}"#;
         let offer: Offer = serde_json::from_str(text).unwrap();
-        assert_eq!((offer.share, offer.memory), (Share::from_ppm(500_000), Bytes::ZERO));
-        let written = serde_json::to_string(&Offer { memory: Bytes::from_mib(64), ..offer }).unwrap();
+        assert_eq!((offer.share, offer.memory, &offer.rate), (Share::from_ppm(500_000), Bytes::ZERO, &None));
+        assert!(!serde_json::to_string(&offer).unwrap().contains("rate"));
+        let rate = Some(LoanRate { interface: "eth0".parse().unwrap(), rate: BitRate::new(2_000_000) });
+        let written = serde_json::to_string(&Offer { memory: Bytes::from_mib(64), rate, ..offer }).unwrap();
         assert!(written.contains(r#""memory_bytes":67108864"#), "{written}");
+        assert!(written.contains(r#""rate":{"interface":"eth0","rate_bps":2000000}"#), "{written}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ mod version;
 pub mod web;
 
 pub use dispatch::DispatchTableStatus;
-pub use lending::{Claim, Loan, NoClaim, Offer};
+pub use lending::{Claim, Loan, LoanRate, NoClaim, Offer};
 pub use limits::{Change, HostLimits, InvalidLimit, LimitsPatch};
 pub use memory_limits::{HostMemoryLimits, MemoryLimitsPatch};
 pub use shortage::Shortage;

@@ -40,6 +40,11 @@ pub(super) fn nameless(kind: &str) -> Problem {
     new("channel_invalid", message, "give the policy a shorter name")
 }
 
+pub(super) fn half_a_stream() -> Problem {
+    let message = "a stream of packets needs its interface and its number".to_owned();
+    new("channel_invalid", message, "name both (`qfabric net stream ls`), or neither")
+}
+
 pub(super) fn group_name(group: &Name) -> Problem {
     new("channel_invalid", format!("`{group}` is too long for a group's name"), "leave room for `group.` before it")
 }

@@ -6,12 +6,13 @@
 //!                                    └── refused ──> no answer             └── claimed: used ──> Cancel to the asker
 //! ```
 
+use qfabric_types::api::LoanRate;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent, QualityKind};
 use qfabric_types::{Instant, Nanos};
 
 use super::super::Recipient;
-use super::super::requests::{HOLD, Held, Message, Stage, quality_event, reply, with_memory};
+use super::super::requests::{HOLD, Held, Message, Stage, quality_event, reply, with_kept_rate, with_memory};
 use super::{Effect, Manager};
 
 /// Longest time that an amount is kept, whatever the asker requests.
@@ -24,16 +25,24 @@ impl Manager {
         self.brokered.insert(attribute, channel);
     }
 
-    /// The broker's answer: it keeps the requested amount and memory, and has `left` more of the amount; `None`: it
-    /// keeps neither.
+    /// The broker keeps the requested rate on this link. Called before [`Manager::kept`], so that the offer names it.
+    pub fn kept_rate(&mut self, (asker, request): (&Name, u64), rate: LoanRate) {
+        if let Some(held) = self.holds.held.get_mut(&(asker.clone(), request)) {
+            held.kept_rate = Some(rate);
+        }
+    }
+
+    /// The broker's answer: it keeps the requested amount, memory and rate, and has `left` more of the amount; `None`:
+    /// it keeps none of them.
     pub fn kept(&mut self, (asker, request): (&Name, u64), left: Option<i64>, now: Instant) {
         let key = (asker.clone(), request);
         let held = self.holds.held.get(&key).cloned();
-        let Some(Held { stage: Stage::AskingBroker(channel), attribute, memory, .. }) = held else { return };
+        let Some(Held { stage: Stage::AskingBroker(channel), attribute, memory, kept_rate, .. }) = held else { return };
         let Some(left) = left else { return drop(self.holds.held.remove(&key)) };
         self.holds.held.entry(key).and_modify(|held| held.stage = Stage::Offered);
         let offer = quality_event(QualityKind::Offer, request, attribute, left, now);
-        self.out.tell(&channel, Recipient::Host(asker.clone()), with_memory(offer, memory));
+        let offer = with_kept_rate(with_memory(offer, memory), kept_rate.as_ref());
+        self.out.tell(&channel, Recipient::Host(asker.clone()), offer);
     }
 
     /// An application of this host uses the kept amount: the loan ends. The broker knows already; the asker is
@@ -79,6 +88,6 @@ impl Manager {
 }
 
 fn keep(asker: &Name, request: u64, held: &Held) -> Effect {
-    let Held { amount, memory, until, .. } = *held;
-    Effect::Keep { asker: asker.clone(), request, amount, memory, until }
+    let Held { amount, memory, rate, until, .. } = *held;
+    Effect::Keep { asker: asker.clone(), request, amount, memory, rate, until }
 }

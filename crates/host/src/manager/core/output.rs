@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, QualityEvent};
-use qfabric_types::{AppId, Bytes, Instant};
+use qfabric_types::{AppId, BitRate, Bytes, Instant};
 
 use super::super::{Filter, Outcome, Recipient};
 
@@ -26,8 +26,8 @@ pub enum Effect {
     Apply(AppId, AttributeId, i64),
     /// The outcome of a request of a controller, or of the host itself ([`super::Manager::ask`]).
     Answered(u64, Outcome),
-    /// The broker ([`super::Manager::broker`]) must keep this amount and memory for a request of another host, or
-    /// extend the time; [`super::Manager::kept`] reports the result. The broker ends the loan when the time is over.
+    /// The broker ([`super::Manager::broker`]) must keep this amount, memory and rate for a request of another host,
+    /// or extend the time; [`super::Manager::kept`] reports the result. The broker ends the loan when the time is over.
     Keep {
         /// The host that asked.
         asker: Name,
@@ -36,6 +36,8 @@ pub enum Effect {
         amount: i64,
         /// Zero: none was asked for.
         memory: Bytes,
+        /// Out of a link of this host. Zero: none was asked for.
+        rate: BitRate,
         until: Instant,
     },
     /// The broker may end the loan.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sink here:    SHOWN, ARRIVED ──> contract of the sink; SATURATED to the sources if there is no larger one
-//!   source here:  all rates, pressure, misses ──> bottleneck ──> predicted candidates ──> contract of the source, LEVEL
+//!   source here:  all rates, pressure, late packets ──> bottleneck ──> predicted candidates ──> contract of the source, LEVEL
 //! ```
 //! The same controller runs on every host of the stream; its part follows from the reports of the applications here. The
 //! arithmetic is [`qfabric_control::integrated`]. Source: thesis §5.5.
@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 use qfabric_control::integrated::{Candidate as Predicted, Decided, SinkFacts, Source, SourceFacts, Terms};
 use qfabric_control::ladder::Ladder;
 use qfabric_types::api::channel::Candidate;
+use qfabric_types::api::net::{StreamAttribute, StreamId};
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::monitor::{AttributeId, HOST};
 use qfabric_types::{AppId, Instant};
 
-use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, View};
+use super::super::{Change, ChangeKind, Controller, Decision, Decisions, Interest, Reasons, Topic, View};
 use super::cpu::{Answer, Contracts, LOOK, Part, answer, guarantee};
 use super::facts::{Facts, least_delay, of_application, pressure};
+use super::sink_rates::FRESH;
 use super::{ARRIVED, DECODED, GENERATED, MISSES, SENT, SHOWN, stream_of};
 
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub struct Integrated {
     serves: Option<AppId>,
     /// The sources here know the levels.
     begun: bool,
+    /// The attributes of the stream of packets that carries the events: all packets, and the late ones.
+    packets: Option<[AttributeId; 2]>,
 }
 
 impl Integrated {
@@ -39,7 +43,27 @@ impl Integrated {
     pub fn new(channel: &ChannelId, ladder: Ladder, terms: Terms) -> Self {
         let sinks = Contracts::new(ladder.terms().wanted, terms.share);
         let (facts, source) = (Facts::new(channel), Source::new(ladder, terms));
-        Integrated { facts, sinks, source, look: None, reasons: None, serves: None, begun: false }
+        Integrated { facts, sinks, source, look: None, reasons: None, serves: None, begun: false, packets: None }
+    }
+
+    /// With the stream of packets of this host that carries the events: late packets lower the level before the sinks
+    /// report a lower rate.
+    #[must_use]
+    pub fn with_stream(mut self, interface: &str, stream: StreamId) -> Self {
+        let attributes = [StreamAttribute::Packets, StreamAttribute::Late];
+        self.packets = Some(attributes.map(|attribute| attribute.id(interface, stream)));
+        self
+    }
+
+    /// The part of the stream's packets that were in time. `None`: no stream is named, or it sends nothing.
+    fn in_time(&self, view: &View<'_>) -> Option<f64> {
+        let value = |attribute: AttributeId| {
+            let reading = view.latest(view.host, attribute, HOST)?;
+            (view.now.since(reading.at) <= FRESH).then_some(reading.value.max(0) as f64)
+        };
+        let [packets, late] = self.packets?.map(value);
+        let packets = packets.filter(|packets| *packets >= 1.0)?;
+        Some((1.0 - late? / packets).clamp(0.0, 1.0))
     }
 
     /// The application here that generates the stream.
@@ -68,6 +92,7 @@ impl Integrated {
             pressure: pressure(view, view.host),
             misses: rate(MISSES)
                 .or_else(|| of_application(view, view.host, HOST, MISSES).map(|milli| milli as f64 / 1e3)),
+            in_time: self.in_time(view),
         };
         let names: BTreeMap<u64, Name> =
             self.facts.sinks(view.host).map(|(host, _)| (stream_of(host).0, host.clone())).collect();
@@ -148,7 +173,8 @@ impl Controller for Integrated {
     }
 
     fn interests(&self) -> Vec<Interest> {
-        self.facts.interests().into_iter().chain(Contracts::interests()).collect()
+        let packets = self.packets.into_iter().flatten().map(|attribute| Interest::anywhere(Topic::Reading(attribute)));
+        self.facts.interests().into_iter().chain(Contracts::interests()).chain(packets).collect()
     }
 
     fn changed(&mut self, change: &Change, view: &View<'_>, decisions: &mut Decisions) {

@@ -13,7 +13,7 @@ use qfabric_types::api::ApplicationScope;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
 use qfabric_types::monitor::AttributeId;
-use qfabric_types::{AppId, Bytes, Class, Contract, Nanos, Owner, Share, ThreadId};
+use qfabric_types::{AppId, BitRate, Bytes, Class, Contract, Nanos, Owner, Share, ThreadId};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -218,7 +218,8 @@ impl Site {
         let (request, amount, patience) = (self.next, share.ppm().into(), PATIENCE);
         self.waiting.insert(request, (share, stays));
         let (channel, memory, hold) = (quality(&self.channel), Bytes::ZERO, Nanos::ZERO);
-        let ask = Ask { request, channel, attribute: CPU, amount, memory, rule, patience, hold };
+        let rate = BitRate::ZERO;
+        let ask = Ask { request, channel, attribute: CPU, amount, memory, rate, rule, patience, hold };
         here.manager(|manager, now| manager.ask(ask, now));
     }
 

@@ -23,11 +23,16 @@ pub enum StreamAttribute {
     Missed,
     /// Missed periods beyond the window (DWCS).
     Violations,
+    /// Packets that were sent or dropped.
+    Packets,
+    /// Of these, the packets that were sent after the end of their own period (DWCS), or dropped. A stream that sends
+    /// more than it is promised has late packets, although it misses no period.
+    Late,
 }
 
 impl StreamAttribute {
     /// All attributes.
-    pub const ALL: [StreamAttribute; 8] = [
+    pub const ALL: [StreamAttribute; 10] = [
         StreamAttribute::Rate,
         StreamAttribute::Period,
         StreamAttribute::Window,
@@ -36,6 +41,8 @@ impl StreamAttribute {
         StreamAttribute::Dropped,
         StreamAttribute::Missed,
         StreamAttribute::Violations,
+        StreamAttribute::Packets,
+        StreamAttribute::Late,
     ];
 
     const fn word(self) -> &'static str {
@@ -48,6 +55,8 @@ impl StreamAttribute {
             StreamAttribute::Dropped => "dropped",
             StreamAttribute::Missed => "missed",
             StreamAttribute::Violations => "violations",
+            StreamAttribute::Packets => "packets",
+            StreamAttribute::Late => "late",
         }
     }
 
@@ -61,9 +70,11 @@ impl StreamAttribute {
             StreamAttribute::Rate | StreamAttribute::Window | StreamAttribute::Waiting => (Unit::Count, Shape::Level),
             StreamAttribute::Period => (Unit::Nanoseconds, Shape::Level),
             StreamAttribute::Sent => (Unit::BytesPerSecond, Shape::PerSecond),
-            StreamAttribute::Dropped | StreamAttribute::Missed | StreamAttribute::Violations => {
-                (Unit::Count, Shape::Sum)
-            }
+            StreamAttribute::Dropped
+            | StreamAttribute::Missed
+            | StreamAttribute::Violations
+            | StreamAttribute::Packets
+            | StreamAttribute::Late => (Unit::Count, Shape::Sum),
         }
     }
 

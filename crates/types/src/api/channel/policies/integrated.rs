@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cpu::most;
 use super::{LadderDimension, PolicyKind, Resource};
-use crate::Share;
+use crate::api::net::StreamId;
 use crate::channel::Name;
+use crate::{InterfaceName, Share};
 
 /// Keeps a stream's rate: by contracts on the guilty processor first, then by the quality. Start it on each host of the
 /// stream.
@@ -37,6 +38,16 @@ pub struct IntegratedPolicy {
     #[cfg_attr(feature = "openapi", schema(value_type = f64))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", default_value_t = most()))]
     pub most: Share,
+    /// The interface of the stream of packets that carries the channel's events from this host. Late packets lower the
+    /// quality before the sinks report a lower rate. Only for the source's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    #[cfg_attr(feature = "cli", arg(long, requires = "stream"))]
+    pub interface: Option<InterfaceName>,
+    /// The number of the stream on its interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "ID", requires = "interface"))]
+    pub stream: Option<StreamId>,
     /// The channel, of which this host has a source or a sink.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub channel: Name,
@@ -63,6 +74,9 @@ impl PolicyKind for IntegratedPolicy {
 impl fmt::Display for IntegratedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} events/s should be shown; up to {}", self.rate, self.most)?;
+        if let (Some(interface), Some(stream)) = (&self.interface, self.stream) {
+            write!(f, "; in stream {stream} of {interface}")?;
+        }
         self.ladder.iter().try_for_each(|dimension| write!(f, "; {dimension}"))
     }
 }
