@@ -41,8 +41,8 @@ struct {
 struct qf_slot slots[QF_SLOTS] SEC(".bss.slots");
 struct qf_sched_cpu counts[QF_CPUS] SEC(".bss.counts");
 struct qf_exit exited SEC(".bss.exited");
-/* The clock that all reservations need, in 1024ths of the highest one. 0: the scheduler asks for none. Written by user
- * space (crates/linux/src/ext/clock.rs). */
+/* The clock that all reservations need, in parts of 1/1024 of the highest one. 0: the scheduler asks for none. Written
+ * by user space (crates/linux/src/ext/clock.rs). */
 u64 clock_part SEC(".bss.clock");
 
 /* The virtual time that best effort has reached, in ns of a thread of weight 100. A lost update is harmless. */
@@ -62,7 +62,7 @@ struct qf_turn {
 	u32 waits;
 	/* The value of `departures` after which this CPU last gathered. */
 	u32 departure;
-	/* The clock that this CPU last asked for, in 1024ths of the highest one. */
+	/* The clock that this CPU last asked for, in parts of 1/1024 of the highest one. */
 	u32 clock;
 };
 struct qf_turn turns[QF_CPUS] SEC(".bss.turns");

@@ -193,8 +193,7 @@ impl NativeSession {
         }
         .settled();
         let claim: Option<Claim> = claim.map(str::parse).transpose().map_err(value_error)?;
-        let rate = loan_rate_bps.map(BitRate::new);
-        Self::open(py, skip_late, || start(contract, alone, claim, rate, socket))
+        Self::open(py, skip_late, || start(contract, alone, claim, loan_rate_bps.map(BitRate::new), socket))
     }
 
     /// Begins the current job, with its foresight. For the first job, `release`, in ns of the monotonic clock, is the

@@ -50,7 +50,7 @@ impl Client {
     }
 
     /// Begins a stream that draws from the rate of a joint contract, on any host of the contract; it ends with the
-    /// contract.
+    /// contract. It may also draw from the rate of a loan that this host keeps: `contract` is then the loan's claim.
     pub fn begin_stream_of_contract(
         &self,
         contract: &JointId,

@@ -193,7 +193,7 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
         tracing::warn!("a former service was killed while it rebuilt the root domain; its cpuset is removed now");
     }
     let mut restored = journal::restore(directory)?;
-    restored.add(qfabric_linux::power::restore(directory)?);
+    restored.add(restore_energy(directory)?);
     let (threads, settings) = (restored.threads, restored.settings);
     if threads + settings > 0 {
         tracing::warn!(
@@ -217,6 +217,18 @@ fn restore(directory: &Path) -> Result<(), DaemonError> {
         tracing::error!("not restored: {failure}");
     }
     Ok(())
+}
+
+/// Puts clocks, wireless cards and clamps back. Another program than a service may hold their journal, and this service
+/// must not wait for it: a calibration puts back what it finds there at its end.
+fn restore_energy(directory: &Path) -> Result<Restored, JournalError> {
+    match qfabric_linux::power::restore(directory) {
+        Err(JournalError::Held { .. }) => {
+            tracing::warn!("the clocks stay as they are until `qfabric energy calibrate --clocks` or `restore` ends");
+            Ok(Restored::default())
+        }
+        other => other,
+    }
 }
 
 /// The folder for journals of services with a temporary socket folder, below the default run folder.
@@ -274,6 +286,17 @@ mod tests {
         assert!(refusal.contains(dir.path().to_str().unwrap()) && refusal.contains("api.directory"), "{refusal}");
         drop(first);
         lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_service_starts_while_a_calibration_sets_the_clocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join(qfabric_linux::power::FOLDER);
+        std::fs::create_dir(&folder).unwrap();
+        let calibration = Journal::open(&folder).unwrap();
+        assert_eq!(restore_energy(dir.path()).unwrap(), Restored::default());
+        drop(calibration);
+        assert_eq!(restore_energy(dir.path()).unwrap(), Restored::default());
     }
 
     #[test]

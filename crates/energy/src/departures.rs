@@ -49,7 +49,7 @@ impl Departures {
         Ok(self.shaper.next_wakeup().unwrap_or(self.now).max(self.free_at))
     }
 
-    /// Lets the card send what is due by now.
+    /// Lets the card send every packet that is due.
     fn advance(&mut self) {
         while let Some(wakeup) = self.shaper.next_wakeup() {
             let begin = wakeup.max(self.free_at);

@@ -290,6 +290,11 @@ impl Outlet {
 }
 
 impl Inlet {
+    /// Lets the dispatcher look for events.
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+
     /// Takes the events, if the bell has rung. If there are more, the bell rings again.
     pub(crate) fn take(&self) -> Option<Arrivals> {
         if !self.bell.rung.swap(false, Ordering::AcqRel) {

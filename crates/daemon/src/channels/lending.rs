@@ -309,7 +309,7 @@ impl Fabric {
         }
     }
 
-    /// An earlier offer to this process for the same share and memory, if it is still valid.
+    /// An earlier offer to this process for the same amounts, if it is still valid.
     fn offered_before(&self, peer: Peer, needed: Asked) -> Option<Offer> {
         let now = clock::now();
         let (number, offered) = lock(&self.lending.offers).again(peer, needed, now)?;

@@ -13,8 +13,8 @@ pub(super) fn no_such_contract(id: &JointId) -> Problem {
 }
 
 pub(super) fn no_such_rate(id: &JointId, end: &LinkEnd) -> Problem {
-    let message = format!("contract {id} has no rate on {end} of this host");
-    new("no_such_contract", message, "compare its resources with `qfabric contract show`")
+    let message = format!("no contract or loan {id} has a rate on {end} of this host");
+    new("no_such_contract", message, "compare with `qfabric contract show`, or with the refusal that named the loan")
 }
 
 pub(super) fn too_many(uid: u32, limit: usize) -> Problem {

@@ -141,7 +141,7 @@ pub(crate) async fn end(
         ("interface" = String, Path, description = "The interface of this host")), responses(
     (status = 201, description = "Begun; it ends with the contract, or with the program that claimed the loan",
      body = StreamInfo),
-    (status = 404, description = "The contract has no rate out of this interface", body = Problem),
+    (status = 404, description = "No such contract or loan has a rate out of this interface", body = Problem),
     (status = 409, description = "Less of the rate is left than the stream needs", body = Problem),
 ))]
 pub(crate) async fn begin(

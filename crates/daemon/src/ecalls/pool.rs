@@ -10,7 +10,9 @@
 //! threads, because a control group with a limit for single threads exists only where an administrator delegated one.
 //!
 //! One thread at a time works for a subscription, so its events stay in the order of their deadlines, and its
-//! handlers' variables need no lock. There are as many threads as there is work for, up to the limit.
+//! handlers' variables need no lock. There are as many threads as there is work for, up to the limit. Among
+//! subscriptions whose next events have equal deadlines, the priority of the receiving process decides, then the
+//! arrival.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -216,8 +218,8 @@ impl Pool {
         }
     }
 
-    /// Carries one event, then returns the subscription to the queue, so that the other subscriptions have their
-    /// turn.
+    /// Carries one event, then returns the subscription to the queue, so that other subscriptions with the same
+    /// deadline and priority have their turn, and those with an earlier one come first.
     fn serve(&self, user: &Arc<User>, subscription: &Arc<Subscription>) {
         let job = lock(&subscription.backlog).events.take(clock::now(), |_| count(&subscription.tally.late));
         if let Some(Job { stage, data, stamp, _room }) = job {

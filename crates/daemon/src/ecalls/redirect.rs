@@ -42,16 +42,19 @@ impl Ecalls {
         }
         let wake = self.hub.sources.wake().clone();
         let rung = self.redirects.get().map(|redirects| redirects.rung.clone()).unwrap_or_default();
-        let inlet = fabric.inlet(peer, &channel, event_type, Arc::new(Bell::new(rung, wake)))?;
+        let inlet = Arc::new(fabric.inlet(peer, &channel, event_type, Arc::new(Bell::new(rung, wake)))?);
         let about = format!("events of the channel {channel}, from all hosts");
         let fresh = Service::new(name, &about, Origin::Channel, "the sources of the channel", inlet.format.clone());
         let (max_instructions, _) = self.config().instructions_at(name, Origin::Channel);
         // Process ids in the events may be those of other hosts.
-        let service = Service { concerns_process: false, max_instructions, inlet: Some(inlet.into()), ..fresh };
+        let service = Service { concerns_process: false, max_instructions, inlet: Some(inlet.clone()), ..fresh };
         let mut registry = self.registry();
         let id = registry.add_service(service)?;
         let snapshot = registry.services[&id].snapshot(id);
         drop(registry);
+        // An event that arrived before this rang for a service that the dispatcher did not know, and the sink rings again
+        // only when it has been empty.
+        inlet.ring();
         Ok(snapshot.info())
     }
 

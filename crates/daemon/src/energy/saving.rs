@@ -49,7 +49,8 @@ use raises::Raises;
 
 /// Part of late jobs from which on the clock is too slow.
 const LATE: f64 = 0.05;
-/// The governor that keeps the lowest frequency within its limits.
+/// The governor that keeps the lowest frequency within its limits. `intel_pstate` has one of the same name, under which
+/// the processor chooses itself.
 const POWERSAVE: &str = "powersave";
 /// Preference of a processor that chooses its clock itself, within the limits that this program sets.
 const PREFERENCE: &str = "balance_power";
@@ -509,7 +510,7 @@ fn put_limits_back(journal: &mut Journal, clock: &Clock) -> Result<(), String> {
 
 /// Sets the frequency of a clock under the governor `userspace`, which follows no load: below a limit the clock would
 /// stay where its user left it, also if the reservations need more. The user's limits hold. Returns what is missing if
-/// they are lower than what the reservations need.
+/// they are lower than what is needed.
 fn hold(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String>, String> {
     put_limits_back(journal, clock)?;
     let khz =
@@ -522,15 +523,15 @@ fn hold(journal: &mut Journal, clock: &Clock, part: f64) -> Result<Option<String
     journal.turn(&knob, &possible.to_string()).map_err(|error| error.to_string())?;
     let lack = || {
         let most = clock.knob(KnobName::MaxFrequency);
-        format!("{knob} is {possible} kHz and the reservations need {needed} kHz: raise {most}")
+        format!("{knob} is {possible} kHz and {needed} kHz are needed: raise {most}")
     };
     Ok((possible < needed).then(lack))
 }
 
 /// Limits one clock. A processor that chooses its clock itself gets the lower limit, too: it must not fall below the
 /// clock that the reservations need. So does every clock that is `raised` by a checkpoint: governors follow the load or
-/// the reservations, which do not know that a job is late. So does a clock under the governor `powersave`, which keeps
-/// the lower limit. Returns what is missing although the clock is limited.
+/// the reservations, which do not know that a job is late. So does a clock under the governor `powersave`, which
+/// keeps the lower limit or lets the processor choose. Returns what is missing although the clock is limited.
 fn limit(journal: &mut Journal, clock: &Clock, part: f64, raised: bool) -> Result<Option<String>, String> {
     let (least, _) = clock.range;
     let on_both_sides = raised || clock.knob(KnobName::Governor).value().as_deref() == Some(POWERSAVE);

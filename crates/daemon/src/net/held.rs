@@ -129,7 +129,7 @@ impl Links {
     }
 
     /// Begins a stream that draws from a held rate: its rate is counted within the held rate. A rate of nobody belongs to a
-    /// contract of another host; the number of the contract is the right to it, and the caller knows the number. The
+    /// contract of another host, or to a loan; its number is the right to it, and the caller knows the number. The
     /// stream belongs to the caller, and takes only the caller's packets.
     ///
     /// # Errors

@@ -48,10 +48,10 @@ pub(crate) enum RateAnswer {
 
 /// The rates of loans by claim.
 #[derive(Default)]
-pub(crate) struct LentRates(Lock<BTreeMap<Claim, Lent>, { rank::LENT_RATES }>);
+pub(crate) struct LentRates(Lock<BTreeMap<Claim, LoanState>, { rank::LENT_RATES }>);
 
 #[derive(Debug)]
-enum Lent {
+enum LoanState {
     Asked(LoanOrder),
     Held { id: HeldRateId, rate: LoanRate, end: End },
 }
@@ -62,12 +62,12 @@ enum End {
     With(watch::Process),
 }
 
-impl Lent {
+impl LoanState {
     fn is_over(&self, now: Instant) -> bool {
         match self {
-            Lent::Asked(order) => order.until <= now,
-            Lent::Held { end: End::At(until), .. } => *until <= now,
-            Lent::Held { end: End::With(process), .. } => process.ended(),
+            LoanState::Asked(order) => order.until <= now,
+            LoanState::Held { end: End::At(until), .. } => *until <= now,
+            LoanState::Held { end: End::With(process), .. } => process.ended(),
         }
     }
 }
@@ -79,11 +79,11 @@ impl LentRates {
         let is_full = all.len() >= MOST;
         match all.entry(order.claim.clone()) {
             Entry::Occupied(mut entry) => match entry.get_mut() {
-                Lent::Asked(asked) => {
+                LoanState::Asked(asked) => {
                     asked.until = order.until;
                     RateAnswer::Later
                 }
-                Lent::Held { rate, end, .. } => {
+                LoanState::Held { rate, end, .. } => {
                     if let End::At(until) = end {
                         *until = order.until;
                     }
@@ -92,7 +92,7 @@ impl LentRates {
             },
             Entry::Vacant(_) if is_full => RateAnswer::Refused,
             Entry::Vacant(entry) => {
-                entry.insert(Lent::Asked(order.clone()));
+                entry.insert(LoanState::Asked(order.clone()));
                 RateAnswer::Later
             }
         }
@@ -102,8 +102,8 @@ impl LentRates {
     pub(crate) fn let_go(&self, claim: &Claim) {
         let mut all = self.0.lock();
         match all.get_mut(claim) {
-            Some(Lent::Asked(_)) => drop(all.remove(claim)),
-            Some(Lent::Held { end: End::At(until), .. }) => *until = Instant::ZERO,
+            Some(LoanState::Asked(_)) => drop(all.remove(claim)),
+            Some(LoanState::Held { end: End::At(until), .. }) => *until = Instant::ZERO,
             _ => {}
         }
     }
@@ -112,7 +112,7 @@ impl LentRates {
     pub(crate) fn claimed(&self, claim: &Claim, pid: i32) {
         let process = watch::Process::watch(pid).map_or(End::At(Instant::ZERO), End::With);
         let mut all = self.0.lock();
-        if let Some(Lent::Held { end, .. }) = all.get_mut(claim) {
+        if let Some(LoanState::Held { end, .. }) = all.get_mut(claim) {
             *end = process;
         }
     }
@@ -121,7 +121,7 @@ impl LentRates {
     pub(crate) fn of(&self, claim: &Claim, interface: &InterfaceName) -> Option<HeldRateId> {
         let all = self.0.lock();
         match all.get(claim) {
-            Some(Lent::Held { id, rate, .. }) if rate.interface == *interface => Some(*id),
+            Some(LoanState::Held { id, rate, .. }) if rate.interface == *interface => Some(*id),
             _ => None,
         }
     }
@@ -131,7 +131,7 @@ impl LentRates {
         let mut over = Vec::new();
         self.0.lock().retain(|_, lent| {
             let is_over = lent.is_over(now);
-            if let (true, Lent::Held { id, .. }) = (is_over, &*lent) {
+            if let (true, LoanState::Held { id, .. }) = (is_over, &*lent) {
                 over.push(*id);
             }
             !is_over
@@ -141,7 +141,7 @@ impl LentRates {
 
     /// The loans that wait for their rates.
     fn waiting(&self) -> Vec<LoanOrder> {
-        let waits = |lent: &Lent| if let Lent::Asked(order) = lent { Some(order.clone()) } else { None };
+        let waits = |lent: &LoanState| if let LoanState::Asked(order) = lent { Some(order.clone()) } else { None };
         self.0.lock().values().filter_map(waits).collect()
     }
 
@@ -149,9 +149,9 @@ impl LentRates {
     /// cancelled in between.
     fn record(&self, claim: &Claim, held: Option<&(HeldRateId, LoanRate)>) -> Option<LoanOrder> {
         let mut all = self.0.lock();
-        let Some(Lent::Asked(order)) = all.remove(claim) else { return None };
+        let Some(LoanState::Asked(order)) = all.remove(claim) else { return None };
         if let Some((id, rate)) = held {
-            let held = Lent::Held { id: *id, rate: rate.clone(), end: End::At(order.until) };
+            let held = LoanState::Held { id: *id, rate: rate.clone(), end: End::At(order.until) };
             all.insert(claim.clone(), held);
         }
         Some(order)

@@ -6,7 +6,7 @@
 //! | `board.rs`, `steering.rs` | what monitors read of streams, and what policies decide about them |
 //! | `config.rs` | the section `[net]` of the configuration, at the start and at SIGHUP |
 //! | `follow.rs` | streams that follow the attributes of a subscription |
-//! | `held.rs` | rates that are promised without a stream, for joint contracts |
+//! | `held.rs` | rates that are promised without a stream, for joint contracts and loans |
 //! | `interface.rs` | one interface: its streams and the promises behind them |
 //! | `leases.rs` | leases of streams, and freed rates |
 //! | `lent.rs` | rates of loans to other hosts |

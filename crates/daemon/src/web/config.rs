@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use qfabric_types::api::Problem;
 use serde::Deserialize;
-use tokio_rustls::TlsAcceptor;
 
-use super::tls;
+use super::tls::{self, Acceptor};
 use crate::api::listen;
 use crate::config::{InvalidConfig, out_of_range, plain_path};
 
@@ -65,7 +64,7 @@ impl WebConfig {
 
     /// What accepts TLS connections, if the page has a certificate. One that cannot be used is an error of the
     /// configuration.
-    pub(super) fn acceptor(&self) -> Result<Option<TlsAcceptor>, Problem> {
+    pub(super) fn acceptor(&self) -> Result<Option<Acceptor>, Problem> {
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => tls::acceptor(certificate, key).map(Some),
             _ => Ok(None),

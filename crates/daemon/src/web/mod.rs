@@ -10,6 +10,10 @@ mod counts;
 mod guard;
 pub(crate) mod routes;
 mod serve;
+#[cfg(feature = "zenoh")]
+mod tls;
+#[cfg(not(feature = "zenoh"))]
+#[path = "without_tls.rs"]
 mod tls;
 mod tokens;
 
@@ -25,11 +29,11 @@ use qfabric_types::Instant;
 use qfabric_types::api::Problem;
 use qfabric_types::api::web::WebPage;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Peer;
 use crate::problem;
 use guard::Site;
+use tls::Acceptor;
 use tokens::Tokens;
 
 pub use config::WebConfig;
@@ -51,7 +55,7 @@ struct Door {
     /// To the task that serves it.
     opened: Sender<TcpListener>,
     /// Accepts TLS, if the page has a certificate.
-    tls: Option<TlsAcceptor>,
+    tls: Option<Acceptor>,
     tokens: Tokens,
 }
 
@@ -96,7 +100,7 @@ impl Web {
     }
 
     /// What accepts TLS, if the page has a certificate.
-    fn tls(&self) -> Option<TlsAcceptor> {
+    fn tls(&self) -> Option<Acceptor> {
         self.door.with(|door| door.tls.clone())
     }
 
@@ -153,7 +157,7 @@ fn tag(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{:016x}\"", hasher.finish())).expect("is plain text")
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "zenoh"))]
 mod tests {
     use std::fs;
 

@@ -11,11 +11,12 @@ use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::TlsAcceptor;
+
+pub(super) use tokio_rustls::TlsAcceptor as Acceptor;
 
 /// Accepts TLS with the certificates in `certificate` (PEM, the page's own first) and the key in `key`. A key that all
 /// users could read would protect nothing.
-pub(super) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, Problem> {
+pub(super) fn acceptor(certificate: &Path, key: &Path) -> Result<Acceptor, Problem> {
     let of_certificate = |error: &dyn Display| unusable("web.certificate", certificate, error);
     let of_key = |error: &dyn Display| unusable("web.key", key, error);
     let chain = CertificateDer::pem_file_iter(certificate).and_then(|all| all.collect::<Result<Vec<_>, _>>());
@@ -30,7 +31,7 @@ pub(super) fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, Pr
     let config = builder.with_no_client_auth().with_single_cert(chain, secret);
     let mut config = config.map_err(|error| of_certificate(&error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Acceptor::from(Arc::new(config)))
 }
 
 fn unusable(name: &str, path: &Path, why: &dyn Display) -> Problem {

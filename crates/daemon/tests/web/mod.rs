@@ -2,6 +2,7 @@
 
 mod browser;
 mod laboratory;
+#[cfg(feature = "zenoh")]
 mod tls;
 mod views;
 

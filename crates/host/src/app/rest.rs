@@ -28,9 +28,9 @@ const SHORTEST_REST: Nanos = Nanos::from_millis(8);
 const LEAST: Nanos = Nanos::from_millis(1);
 /// Jobs with a shorter period are not worth a wake-up of the daemon each.
 const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
-/// With more of such jobs per second on the host, no application gives back: each costs the daemon one or two wake-ups,
-/// two settings and reads of `/proc`, together about 150 µs, and its control thread has 0.05 CPU.
-const MOST_JOBS_PER_SECOND: u64 = 300;
+/// With more of such jobs per second on the host, no application gives back: each costs the daemon two or three wake-ups,
+/// two or three settings and reads of `/proc`, together up to 200 µs, and its control thread has 0.05 CPU.
+const MOST_JOBS_PER_SECOND: u64 = 240;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 

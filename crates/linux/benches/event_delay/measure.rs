@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use qfabric_ecode::Limits;
 use qfabric_linux::ecalls::{Aim, Install, Installed, Kernel, Step, UpMemory};
@@ -23,7 +24,7 @@ const INTERVAL: &str = "7300us";
 const USEFUL: Nanos = Nanos::from_millis(20);
 /// Work of a receiver that sleeps, for each event.
 const WORK: Nanos = Nanos::from_micros(200);
-/// The first events, which may come before the receiver is scheduled as it shall be.
+/// The first events after the receiver is scheduled as it shall be; the first one may have been raised before.
 const FIRST: usize = 4;
 const FIFO_PRIORITY: u32 = 10;
 /// Classes of the histogram: below 2 µs, below 4 µs and so on; the last one is open.
@@ -114,16 +115,18 @@ pub(crate) fn delays(kernel: &Kernel, plan: &Plan, receiver: Receiver, way: &mut
     let up = UpMemory::new(Geometry::new(Layout::Ring, 64, bytes).map_err(text)?).map_err(text)?;
     let aim = Aim::new().map_err(text)?;
     let _installed = install(kernel, &up, way.raised().map(|raised| (raised, &aim)))?;
+    let is_given = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (tid_sender, tid_receiver) = std::sync::mpsc::channel();
-        let (up, events) = (&up, plan.events);
+        let (up, events, is_given) = (&up, plan.events, &is_given);
         let sink = scope.spawn(move || {
             let own = rustix::thread::gettid().as_raw_nonzero().get();
             tid_sender.send(ThreadId(own)).expect("the other thread waits for the id");
-            receive(up, receiver, events)
+            receive(up, receiver, events, is_given)
         });
         let thread = tid_receiver.recv().expect("the receiver sends its id first");
         let given = way.give(thread, plan, &aim);
+        is_given.store(true, Ordering::Release);
         let delays = sink.join().expect("the receiver ends after its last event");
         if let Ok(Some(id)) = given {
             way.take_back(id);
@@ -151,14 +154,17 @@ fn install(kernel: &Kernel, up: &UpMemory, favour: Option<(BorrowedFd<'_>, &Aim)
     kernel.install(&install).map_err(text)
 }
 
-/// The receiver's thread.
-fn receive(up: &UpMemory, receiver: Receiver, events: usize) -> Vec<u64> {
+/// The receiver's thread. Events before `is_given` do not count.
+fn receive(up: &UpMemory, receiver: Receiver, events: usize, is_given: &AtomicBool) -> Vec<u64> {
     let mut reader = up.reader();
     let mut delays = Vec::with_capacity(FIRST + events);
     while delays.len() < FIRST + events {
         match (reader.take(&mut []), receiver) {
             (Some(stamp), _) => {
-                delays.push(clock::now().get().saturating_sub(stamp.time_ns));
+                let delay = clock::now().get().saturating_sub(stamp.time_ns);
+                if is_given.load(Ordering::Acquire) {
+                    delays.push(delay);
+                }
                 if receiver == Receiver::Sleeps {
                     burn(WORK);
                 }

@@ -53,8 +53,8 @@ impl Map {
         Ok(Map { fd: sys::map_create(&spec)? })
     }
 
-    /// Sockets by a number of 64 bits. A socket that is closed leaves the map. The programs that are attached to the map
-    /// let go of it when this process has closed its last descriptor.
+    /// Sockets by a number of 64 bits. A socket that is closed leaves the map. The map lets go of its program when this
+    /// process has closed its last descriptor; a socket keeps the program until it leaves the map.
     pub(crate) fn sockets(entries: u32) -> io::Result<Map> {
         let kind = bpf::BPF_MAP_TYPE_SOCKHASH;
         let spec = MapSpec { kind, key_bytes: 8, value_bytes: 8, entries, ..MapSpec::default() };

@@ -240,7 +240,7 @@ pub(super) fn attach_tcx(program: BorrowedFd, interface: u32, side: SkbSide) -> 
     Ok(Link { _fd: owned(fd)? })
 }
 
-/// Attaches a program to the bytes that arrive at the sockets of a map, until the map has no descriptor left.
+/// Attaches a program to the bytes that arrive at the sockets that are added to a map until it has no descriptor left.
 pub(super) fn attach_sockets(program: BorrowedFd, map: BorrowedFd) -> io::Result<()> {
     assert_may_block("attaching a program");
     let (program, map) = (program.as_raw_fd(), map.as_raw_fd());

@@ -70,6 +70,6 @@ mod tests {
         assert_eq!((none.state, none.fix.as_deref()), (State::Missing, Some("run it as root")));
         let services = Kernel::services_without(&why);
         let some = finding(Ok(&services));
-        assert!(some.reason.contains("0 of 13") && some.reason.contains("sched.wakeup, sched.switch"), "{some:?}");
+        assert!(some.reason.contains("0 of 14") && some.reason.contains("sched.wakeup, sched.switch"), "{some:?}");
     }
 }

@@ -16,6 +16,7 @@ use qfabric_ecode::bpf::{Alu, Asm, Code, Jmp, Label, Reg, Size};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::InstallError;
+use super::assemble::{STREAM_DROP, STREAM_PASS};
 use super::handler::{refused, system};
 use super::source::{CONTEXT, helper};
 use crate::bpf::{self, Kind, Loaded, Map};
@@ -24,11 +25,16 @@ use crate::bpf::{self, Kind, Loaded, Map};
 pub(super) const LONGEST: usize = 15_000;
 /// Answers of one chain.
 pub(super) const MOST: usize = 1_024;
+/// Their number times the length of the longest: the kernel's memory for them, which no limit of a user counts.
+pub(super) const MOST_BYTES: usize = 4 << 20;
 
 /// Bytes at the beginning of a request that the id and the number need; the server gets shorter requests.
 const HEAD_BYTES: i32 = 16;
 /// Longest request that is answered; the server gets longer ones.
 const LONGEST_REQUEST: i32 = 4_096;
+/// Requests that wait for the second program; the server gets further ones. The kernel has no bound of its own: it
+/// acknowledges the bytes that leave a connection, so TCP does not slow down a client.
+const MOST_WAITING: i32 = 1_024;
 /// Stack offset of the id, and of the number after it.
 const HEAD: i16 = -56;
 /// Stack offset of a key.
@@ -41,12 +47,15 @@ const LEN: i16 = 0;
 /// Map numbers in the program that replaces requests.
 const TABLE: u32 = 0;
 const SOCKETS: u32 = 1;
+const WAITING: u32 = 2;
 
 /// The answers of one chain.
 #[derive(Debug)]
 pub(super) struct Answers {
     _ends: (OwnedFd, OwnedFd),
     relay: Map,
+    /// The number of waiting requests.
+    waiting: Map,
     _replies: Map,
     _program: Loaded,
     count: u32,
@@ -58,7 +67,8 @@ impl Answers {
         let count = texts.len() as u32;
         let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0) as u32;
         let table = system("answers", table(texts, TEXT + longest.next_multiple_of(8)))?;
-        let maps = [table.fd(), sockets.fd()];
+        let waiting = system("number of waiting requests", Map::array(8, 1))?;
+        let maps = [table.fd(), sockets.fd(), waiting.fd()];
         let program = bpf::Program { kind: Kind::Streams, code: assemble(longest), maps: &maps };
         let program = program.load().map_err(refused)?;
         let pair = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
@@ -68,12 +78,12 @@ impl Answers {
         system("attaching to the far socket", program.attach_sockets(&replies))?;
         system("adding the far socket", replies.add_socket(0, ends.1.as_fd()))?;
         system("adding the near socket", relay.add_socket(0, ends.0.as_fd()))?;
-        Ok(Answers { _ends: ends, relay, _replies: replies, _program: program, count })
+        Ok(Answers { _ends: ends, relay, waiting, _replies: replies, _program: program, count })
     }
 
-    /// The map with the socket to which requests are handed over, at key 0.
-    pub(super) fn relay(&self) -> BorrowedFd<'_> {
-        self.relay.fd()
+    /// The map with the socket to which requests are handed over, at key 0, and the number of waiting requests.
+    pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.relay.fd(), self.waiting.fd()]
     }
 
     /// Number of the answers.
@@ -95,9 +105,10 @@ fn table(texts: &[&str], bytes: u32) -> io::Result<Map> {
 }
 
 /// Ends the chain's program with the hand-over of the request if r7, the verdict, is below 0: −1 for the first answer.
-/// Continues at `other` if it is not, or if there is no such answer, or if the request is too short or too long.
-/// `relay`: number of the map. Loses r8.
+/// Continues at `other` if it is not, or if there is no such answer, or if the request is too short or too long, or if
+/// too many wait. `relay`: number of the first map of [`Answers::fds`], which the second one follows. Loses r8.
 pub(super) fn ask(asm: &mut Asm, relay: u32, count: u32, other: Label) {
+    let (back, drop, waiting) = (asm.label(), asm.label(), relay + 1);
     asm.jump_if(Jmp::SGe, Reg::R7, 0, other);
     asm.mov(Reg::R8, -1);
     asm.alu64(Alu::Sub, Reg::R8, Reg::R7);
@@ -109,6 +120,16 @@ pub(super) fn ask(asm: &mut Asm, relay: u32, count: u32, other: Label) {
     // In one piece, so that it stays one message: a second one would consist of the client's bytes alone.
     asm.call(helper::SKB_PULL_DATA);
     asm.jump_if(Jmp::Ne, Reg::R0, 0, other);
+    add_waiting(asm, waiting, 1);
+    asm.jump_if(Jmp::SGe, Reg::R0, MOST_WAITING, back);
+    // First, because without the socket the server gets the request as it is.
+    asm.store_imm(Size::D, Reg::R10, KEY, 0);
+    asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
+    asm.lddw_map(Reg::R2, relay);
+    stack(asm, Reg::R3, KEY);
+    asm.mov(Reg::R4, 0);
+    asm.call(helper::SK_REDIRECT_HASH);
+    asm.jump_if(Jmp::Ne, Reg::R0, STREAM_PASS, back);
     asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
     asm.call(helper::GET_SOCKET_COOKIE);
     asm.store(Size::D, Reg::R10, HEAD, Reg::R0);
@@ -119,15 +140,24 @@ pub(super) fn ask(asm: &mut Asm, relay: u32, count: u32, other: Label) {
     asm.mov(Reg::R4, HEAD_BYTES);
     asm.mov(Reg::R5, 0);
     asm.call(helper::SKB_STORE_BYTES);
-    asm.jump_if(Jmp::Ne, Reg::R0, 0, other);
-    asm.store_imm(Size::D, Reg::R10, KEY, 0);
-    asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
-    asm.lddw_map(Reg::R2, relay);
-    stack(asm, Reg::R3, KEY);
-    asm.mov(Reg::R4, 0);
-    // The result is also the program's: without the socket, the overwritten request is dropped.
-    asm.call(helper::SK_REDIRECT_HASH);
+    asm.jump_if(Jmp::Ne, Reg::R0, 0, drop);
+    asm.mov(Reg::R0, STREAM_PASS);
     asm.exit();
+    // The client's own bytes must not be read as an id and a number.
+    asm.bind(drop);
+    add_waiting(asm, waiting, -1);
+    asm.mov(Reg::R0, STREAM_DROP);
+    asm.exit();
+    asm.bind(back);
+    add_waiting(asm, waiting, -1);
+    asm.jump(other);
+}
+
+/// Adds to the number of waiting requests; r0 = the number before. Loses r1.
+fn add_waiting(asm: &mut Asm, waiting: u32, by: i32) {
+    asm.lddw_map_value(Reg::R1, waiting, 0);
+    asm.mov(Reg::R0, by);
+    asm.atomic_fetch_add(Size::D, Reg::R1, 0, Reg::R0);
 }
 
 /// `dst` = the address of a place on the stack.
@@ -141,6 +171,8 @@ fn assemble(longest: u32) -> Code {
     let mut asm = Asm::new();
     let drop = asm.label();
     asm.mov(Reg::R6, Reg::R1);
+    add_waiting(&mut asm, WAITING, -1);
+    asm.mov(Reg::R1, Reg::R6);
     asm.mov(Reg::R2, 0);
     stack(&mut asm, Reg::R3, HEAD);
     asm.mov(Reg::R4, HEAD_BYTES);
@@ -178,5 +210,5 @@ fn assemble(longest: u32) -> Code {
     asm.bind(drop);
     asm.mov(Reg::R0, 0);
     asm.exit();
-    asm.finish().expect("some fifty instructions")
+    asm.finish().expect("some sixty instructions")
 }

@@ -33,9 +33,9 @@ const INTERRUPT_NS: i32 = 2_000;
 /// Verdicts on packets: pass the packet to the next program, or drop it.
 const NEXT: i32 = -1;
 const DROP: i32 = 2;
-/// Verdicts on bytes of a stream.
-const STREAM_PASS: i32 = 1;
-const STREAM_DROP: i32 = 0;
+/// Verdicts on bytes of a stream; the first one is also the result of a hand-over that found the socket.
+pub(super) const STREAM_PASS: i32 = 1;
+pub(super) const STREAM_DROP: i32 = 0;
 
 /// A step with the numbers of its maps.
 pub(super) enum Stage<'a> {

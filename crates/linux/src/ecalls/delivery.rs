@@ -31,8 +31,8 @@ pub(super) const RECORD_HEADER: u32 = 32;
 const LONG: u32 = 256;
 /// A free word on the stack.
 pub(super) const SCRATCH: i16 = -16;
-/// Stack word with the number of attempts left to take a lock.
-const TURNS: i16 = -24;
+/// Stack word of a loop: the number of attempts left to take a lock, or the next server to favour.
+pub(super) const TURNS: i16 = -24;
 const FORCE_WAKEUP: i32 = 2;
 
 /// Destination of an event. The numbers are those of the program's maps.

@@ -85,8 +85,8 @@ impl Installed {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.verified_insns).sum()
     }
 
-    /// Run time of its programs in nanoseconds while [`super::Kernel::measure`] was on. A chain at a shared program
-    /// runs as a part of that program and shows 0 here.
+    /// Run time of its programs in nanoseconds while [`super::Kernel::measure`] was on. A chain at a shared program or
+    /// at byte streams runs as a part of another program and shows 0 here.
     pub fn kernels_run_ns(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.run_ns).sum()
     }
@@ -278,7 +278,8 @@ impl Installer<'_> {
     /// The number of the function by which a program at this hook can interrupt a CPU, if its chain favours servers.
     fn kick(&self, at: At) -> Option<i32> {
         let favours = self.request.steps.iter().any(|step| matches!(step, Step::Favour { .. }));
-        let function = self.btf.function(KICK).filter(|_| favours && !matches!(at, At::Packets(_)))?;
+        let may_call = matches!(at, At::Tracepoint(_) | At::Timer);
+        let function = self.btf.function(KICK).filter(|_| favours && may_call)?;
         i32::try_from(function.0).ok()
     }
 

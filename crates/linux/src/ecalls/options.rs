@@ -132,9 +132,14 @@ fn parse_answers(text: &str) -> Result<Vec<&str>, String> {
         found.push(answer);
         rest = after;
     }
-    match found.len() {
-        1..=answers::MOST => Ok(found),
-        number => Err(format!("{number} answers, not 1 to {}", answers::MOST)),
+    let longest = found.iter().map(|answer| answer.len()).max().unwrap_or(0);
+    match (found.len(), found.len() * longest) {
+        (1..=answers::MOST, ..=answers::MOST_BYTES) => Ok(found),
+        (number @ 1..=answers::MOST, bytes) => {
+            let most = answers::MOST_BYTES;
+            Err(format!("{number} answers, each with the room of the longest, take {bytes} bytes; the limit is {most}"))
+        }
+        (number, _) => Err(format!("{number} answers, not 1 to {}", answers::MOST)),
     }
 }
 
@@ -197,6 +202,8 @@ mod tests {
         let of = |bytes: usize| format!("{bytes}:{},", "x".repeat(bytes));
         assert!(parse_answers(&of(answers::LONGEST)).is_ok() && parse_answers(&of(answers::LONGEST + 1)).is_err());
         assert!(parse_answers(&of(1).repeat(answers::MOST)).is_ok());
+        let one_long = of(answers::LONGEST) + &of(1).repeat(answers::MOST - 1);
+        assert!(parse_answers(&one_long).unwrap_err().contains("the limit is 4194304"));
         assert!(parse_answers(&of(1).repeat(answers::MOST + 1)).is_err());
     }
 

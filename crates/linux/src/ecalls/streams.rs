@@ -3,9 +3,15 @@
 //! ```text
 //! a connection is complete ─> program of this module: right port, address and network namespace?
 //!                             ─> map of sockets
-//! bytes arrive at a socket of the map ─> the chain's program: to the server, dropped, to another socket,
-//!                                         or answered ([`super::answers`])
+//! bytes arrive at a socket of the map ─> entrance ─> the chain's program: to the server, dropped, to another socket,
+//!                                                    or answered ([`super::answers`])
 //! ```
+//! Each socket holds the program that the kernel runs for it, until the socket leaves the map. A chain's program that
+//! hands over refers to the map, so the sockets, the program and the map would hold each other until the last
+//! connection is closed, also without this process. So the sockets hold a program that refers to neither: the entrance,
+//! which calls the chain's program through a map that is empty when this process ends. Without an entry the server gets
+//! the bytes.
+//!
 //! The server is not changed: it accepts, reads and writes as before. The first program is attached to the root of the
 //! control groups, so it sees the connections of all servers of the host.
 //!
@@ -15,19 +21,20 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use qfabric_ecode::bpf::{Alu, Asm, Code, Jmp, Label, Reg, Size};
 use qfabric_sync::{Lock, rank};
 
 use super::answers::Answers;
+use super::assemble::STREAM_PASS;
 use super::handler::{refused, system};
 use super::options::{Listen, Options};
 use super::services::{At, Hook, own_namespace};
 use super::source::{helper, member_steps};
 use super::{InstallError, Unsupported};
-use crate::bpf::{self, Btf, Kind, Link, Loaded, Map};
+use crate::bpf::{self, Btf, Kind, Link, Loaded, Map, Table};
 use crate::cgroup::Mounts;
 
 /// Connections of one chain at the same time; the server gets the bytes of further ones without an event.
@@ -37,6 +44,9 @@ const CONNECTIONS: u32 = 65_536;
 const NAMESPACE: &str = "inet_conn.icsk_inet.sk.__sk_common.skc_net.net.ns.inum";
 /// Map number in the program that collects the connections.
 const SOCKETS: u32 = 0;
+/// Map number in the entrance, and the entry with the chain's program.
+const WAY: u32 = 0;
+const CHAIN: u32 = 0;
 /// Stack offset of a socket's id.
 const KEY: i16 = -8;
 /// `BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB`: a server's side of a connection is complete.
@@ -63,7 +73,7 @@ pub(super) struct StreamMaps {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamNumbers {
     pub sockets: u32,
-    /// The map of [`Answers::relay`], and the number of answers.
+    /// The first map of [`Answers::fds`], and the number of answers.
     pub relay: Option<(u32, u32)>,
 }
 
@@ -86,7 +96,7 @@ impl StreamMaps {
 
     /// The maps in the order of their numbers.
     pub(super) fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        std::iter::once(self.sockets.fd()).chain(self.answers.as_ref().map(Answers::relay)).collect()
+        std::iter::once(self.sockets.fd()).chain(self.answers.iter().flat_map(Answers::fds)).collect()
     }
 
     pub(super) fn sockets(&self) -> &Map {
@@ -121,10 +131,12 @@ impl Drop for TakenPort {
     }
 }
 
-/// The connections of a listening socket since this was created. Dropping it adds no more; those that there are leave
-/// the chain when their map is freed.
+/// The connections of a listening socket since this was created. Dropping it adds no more, and the server gets the
+/// bytes that arrive from then on at those that there are.
 #[derive(Debug)]
 pub(super) struct Connections {
+    /// The map of the entrance.
+    way: Table,
     _link: Link,
     collector: Loaded,
     _port: TakenPort,
@@ -139,20 +151,32 @@ impl Connections {
         sockets: &Map,
         verdict: &Loaded,
     ) -> Result<Connections, InstallError> {
+        let programs = system("way to the chain", Map::programs(1))?;
+        let maps = [programs.fd()];
+        let entrance = bpf::Program { kind: Kind::Streams, code: enter(), maps: &maps }.load().map_err(refused)?;
+        let way = system("way to the chain", programs.table())?;
+        system("way to the chain", way.set(&CHAIN, &verdict.fd().as_raw_fd()))?;
         // A socket gets the program that the map has when the socket is added.
-        system("attaching to the sockets", verdict.attach_sockets(sockets))?;
+        system("attaching to the sockets", entrance.attach_sockets(sockets))?;
         let unavailable = |why| InstallError::Unavailable { service: "sock.stream".into(), why };
         let code = assemble(btf, listen).map_err(unavailable)?;
         let maps = [sockets.fd()];
         let collector = bpf::Program { kind: Kind::Connections, code, maps: &maps }.load().map_err(refused)?;
         let groups = root_group().map_err(unavailable)?;
         let link = system("attaching to the control groups", collector.attach_group(groups.as_fd()))?;
-        Ok(Connections { _link: link, collector, _port: port })
+        Ok(Connections { way, _link: link, collector, _port: port })
     }
 
     /// The kernel's id of the program that collects the connections; `None`: the kernel does not tell it.
     pub(super) fn program_id(&self) -> Option<u32> {
         self.collector.info().ok().map(|info| info.id)
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        // A refusal of the kernel leaves the entry until the last descriptor is closed.
+        let _ = self.way.remove(&CHAIN);
     }
 }
 
@@ -170,6 +194,17 @@ fn root_group() -> Result<File, Unsupported> {
     };
     let at = Mounts::here().v2.ok_or_else(|| missing("they are not mounted".into()))?;
     File::open(&at).map_err(|error: io::Error| missing(format!("{}: {error}", at.display())))
+}
+
+/// The entrance.
+fn enter() -> Code {
+    let mut asm = Asm::new();
+    asm.lddw_map(Reg::R2, WAY);
+    asm.mov(Reg::R3, CHAIN as i32);
+    asm.call(helper::TAIL_CALL);
+    asm.mov(Reg::R0, STREAM_PASS);
+    asm.exit();
+    asm.finish().expect("six instructions")
 }
 
 /// The program that adds the connections of `listen` to the map. r6: the context. The result 1 leaves the answers of

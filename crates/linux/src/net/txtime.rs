@@ -1,7 +1,7 @@
 //! Packets that leave at a stated time: the kernel's queueing discipline `fq` holds each until then (SO_TXTIME).
 //!
-//! A program that forms bursts (`qfabric_energy::Shaper`) need not wake up for them: it hands over each packet at once,
-//! with the begin of its burst. Other disciplines than `fq` and `etf` ignore the time.
+//! A program that forms bursts (`qfabric_energy::Departures`) need not wake up for them: it hands over each packet at
+//! once, with the begin of its burst. Other disciplines than `fq` and `etf` ignore the time.
 
 use std::io;
 use std::net::UdpSocket;

@@ -1,8 +1,8 @@
 //! Which thread runs on which CPU: one perf event for each CPU that covers all threads of the host.
 //!
-//! A switch writes two records into the ring of its CPU: the old thread leaves, the new one arrives. Each CPU is a
-//! sequence of its own, so its records need not be merged with those of other CPUs. Names of threads come from records
-//! of `exec` and `fork`, and from `/proc` for threads that were alive before. Times on CLOCK_MONOTONIC.
+//! A switch writes two records into the ring of its CPU: the old thread leaves, the new one arrives. Names of threads
+//! come from records of `exec` and `fork`, and from `/proc` for threads that were alive before. The records of all CPUs
+//! are merged by time, because a thread may be born on one CPU and get its name on another. Times on CLOCK_MONOTONIC.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use qfabric_types::{Instant, ThreadId};
 
 use super::perf::silent;
-use super::record::{CpuRecord, parse_of_cpu};
+use super::record::{CpuRecord, parse_of_cpu, time_of};
 use super::ring::{LONGEST, Ring};
 use crate::cpus::CpuList;
 use crate::{clock, files, sys};
@@ -69,20 +69,24 @@ impl CpuObserver {
     /// records that the kernel dropped meanwhile because a ring was full; poll more often then.
     pub fn poll(&mut self, sink: &mut dyn FnMut(CpuStretch)) -> u64 {
         self.polled = clock::now();
-        let (before, mut room) = (self.occupants.lost, [0; LONGEST]);
+        let (before, mut room, mut records) = (self.occupants.lost, [0; LONGEST], Vec::new());
+        self.rings.iter_mut().for_each(|(_, ring)| ring.read_head());
         for (cpu, ring) in &mut self.rings {
-            ring.read_head();
+            let mut at = Instant::ZERO;
             loop {
                 let record = ring.front(&mut room);
                 if record.is_empty() {
                     break;
                 }
+                // The time of a loss may be later than that of the record behind it.
+                at = at.max(time_of(record).unwrap_or(Instant::ZERO));
                 let (size, record) = (record.len(), parse_of_cpu(record).unwrap_or(CpuRecord::Other));
                 ring.step(size);
-                self.occupants.take(*cpu, record, sink);
+                records.push((at, *cpu, record));
             }
             ring.release();
         }
+        self.occupants.take_all(records, sink);
         self.occupants.lost - before
     }
 
@@ -132,6 +136,15 @@ impl Occupants {
     fn new(cpus: impl Iterator<Item = u32>, begin: Instant, find_name: fn(i32) -> Option<String>) -> Occupants {
         let unknown = |cpu| (cpu, Occupant { pid: UNKNOWN, tid: UNKNOWN, from: begin, name: None });
         Occupants { running: cpus.map(unknown).collect(), names: HashMap::new(), find_name, lost: 0 }
+    }
+
+    /// Processes the records of all CPUs by their times.
+    fn take_all(&mut self, mut records: Vec<(Instant, u32, CpuRecord)>, sink: &mut dyn FnMut(CpuStretch)) {
+        // The sort is stable: the records of a CPU keep their order.
+        records.sort_by_key(|(at, ..)| *at);
+        for (_, cpu, record) in records {
+            self.take(cpu, record, sink);
+        }
     }
 
     /// Processes one record. The records of each CPU must arrive in their order.
@@ -252,6 +265,22 @@ mod tests {
         ]);
         let names: Vec<_> = seen.iter().map(|(_, tid, name, ..)| (*tid, name.as_str())).collect();
         assert_eq!(names, [(7, "old 7"), (9, "old 7"), (9, "ls")]);
+    }
+
+    #[test]
+    fn a_name_from_one_cpu_outlasts_an_earlier_birth_on_another() {
+        let mut occupants = Occupants::new(0..2, at(10), |tid| Some(format!("old {tid}")));
+        let mut names = Vec::new();
+        let first = vec![
+            (at(22), 0, enters(9, 22)),
+            (at(24), 0, CpuRecord::Named { tid: 9, name: "ls".to_owned() }),
+            (at(30), 0, leaves(9, 30)),
+            (at(20), 1, CpuRecord::Born { tid: 9, parent: 7 }),
+        ];
+        occupants.take_all(first, &mut |stretch| names.push(stretch.name));
+        let second = vec![(at(40), 0, enters(9, 40)), (at(50), 0, leaves(9, 50))];
+        occupants.take_all(second, &mut |stretch| names.push(stretch.name));
+        assert_eq!(names, ["ls", "ls"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tests of the bytes of TCP connections, in front of servers that know nothing of handlers.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -24,6 +24,17 @@ fn receive(from: &mut TcpStream, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&bytes), expected);
 }
 
+/// Reads what a client sends. When a handler drops bytes or hands them over, the kernel wakes a server that waits for
+/// them, whose `recv` then fails with `EAGAIN`, on blocking sockets, too.
+fn read(client: &mut TcpStream, request: &mut [u8]) -> bool {
+    loop {
+        match client.read(request) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            read => return read.is_ok_and(|bytes| bytes > 0),
+        }
+    }
+}
+
 /// A server that answers whatever arrives with `slow`.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -32,7 +43,7 @@ fn server() -> SocketAddr {
         for mut client in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || {
                 let mut request = [0; 512];
-                while client.read(&mut request).is_ok_and(|bytes| bytes > 0) && client.write_all(b"slow").is_ok() {}
+                while read(&mut client, &mut request) && client.write_all(b"slow").is_ok() {}
             });
         }
     });

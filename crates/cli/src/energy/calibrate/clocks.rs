@@ -1,12 +1,12 @@
 //! The clocks of the CPUs during a calibration: set to one frequency after the other, and put back at the end.
 
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use qfabric_daemon::pin_clock;
 use qfabric_linux::journal::{Journal, JournalError};
-use qfabric_linux::power::{self, Clock};
+use qfabric_linux::power::{self, Clock, KnobName};
 
 use crate::exit::{Advice, Failure};
 use crate::output;
@@ -27,8 +27,8 @@ impl Clocks {
     /// a daemon.
     ///
     /// # Errors
-    /// No clock can be set lower (exit code 4); another program manages power, or applications save energy (3); the
-    /// journal cannot be opened (1).
+    /// No clock can be set lower (exit code 4); another program manages power, applications save energy, or another
+    /// calibration runs (3); the journal cannot be opened (1).
     pub(super) fn take(sys: &Path, root: &Path, directory: &Path) -> Result<Clocks, Failure> {
         let clocks = power::clocks(sys);
         if lower(&clocks).is_empty() {
@@ -39,13 +39,15 @@ impl Clocks {
             return Err(Failure::refused(format!("{manager}\ntry: {}", manager.stop)));
         }
         let folder = directory.join(power::FOLDER);
-        let made = fs::create_dir_all(directory);
+        // The daemon refuses a run folder that others may write to.
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
         let made = made.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(&folder));
         made.map_err(|error| Failure::fault(format!("cannot make {}: {error}\ntry: run as root", folder.display())))?;
         let journal = Journal::open(&folder).map_err(|error| match error {
-            JournalError::Held { .. } => {
-                Failure::refused("applications save energy, so the clocks are in use\ntry: end them; `qfabric status`")
-            }
+            JournalError::Held { .. } => Failure::refused(
+                "the clocks are in use: applications save energy, or another calibration runs\ntry: end them; `qfabric \
+                 status`",
+            ),
             other => Failure::fault(Advice(&other.problem())),
         })?;
         Ok(Clocks { journal, clocks })
@@ -59,11 +61,15 @@ impl Clocks {
     /// Sets all clocks to this part of their highest frequencies.
     ///
     /// # Errors
-    /// A clock that does not obey, with its file.
+    /// A clock that does not obey, with its file; a limit of the user under the governor `userspace`, which keeps the
+    /// clock below this part (3).
     pub(super) fn pin(&mut self, part: f64) -> Result<(), Failure> {
         for clock in &self.clocks {
-            let lack = pin_clock(&mut self.journal, clock, part).map_err(Failure::fault)?;
-            lack.iter().for_each(|lack| output::note(format_args!("qfabric: {lack}")));
+            let Some(lack) = pin_clock(&mut self.journal, clock, part).map_err(Failure::fault)? else { continue };
+            if clock.knob(KnobName::SetFrequency).value().is_some() {
+                return Err(Failure::refused(lack));
+            }
+            output::note(format_args!("qfabric: {lack}"));
         }
         Ok(())
     }
@@ -72,7 +78,8 @@ impl Clocks {
 impl Drop for Clocks {
     fn drop(&mut self) {
         for failure in self.journal.turn_back() {
-            output::note(format_args!("qfabric: not restored: {failure}; `qfabric restore` tries again"));
+            let next = "the daemon's next start tries again, or `qfabric restore` without a daemon";
+            output::note(format_args!("qfabric: not restored: {failure}; {next}"));
         }
     }
 }
@@ -123,6 +130,22 @@ mod tests {
         assert!(second.contains("code: 3") && second.contains("save energy"), "{second}");
         drop(clocks);
         assert_eq!(limits(&tree), ["1000000", "4000000"]);
+    }
+
+    #[test]
+    fn under_the_governor_userspace_a_limit_of_the_user_is_refused_instead_of_a_wrong_level() {
+        let (_folder, tree) = tree();
+        tree.set(&format!("{CPUFREQ}/scaling_governor"), "userspace");
+        tree.set(&format!("{CPUFREQ}/scaling_setspeed"), 1_000_000);
+        let mut clocks = take(&tree).unwrap();
+        clocks.pin(1.0).unwrap();
+        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_setspeed")), "4000000");
+        drop(clocks);
+        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_setspeed")), "1000000");
+        tree.set(&format!("{CPUFREQ}/scaling_max_freq"), 2_000_000);
+        let refusal = format!("{:?}", take(&tree).unwrap().pin(1.0).unwrap_err());
+        assert!(refusal.contains("code: 3") && refusal.contains("scaling_max_freq"), "{refusal}");
+        assert_eq!(tree.get(&format!("{CPUFREQ}/scaling_setspeed")), "1000000");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) fn sockets(socket: &Path) -> Outcome<()> {
     }
 }
 
-/// Halves the size at each refusal, then lets one reserve shrink and grow.
+/// Halves the size at each refusal, then lets the largest reserve shrink and grow: the last one may be a single page.
 pub(super) fn reserves(socket: &Path) -> Outcome<()> {
     let mem = Mem::connect(&Client::connect_to(socket)?)?;
     let (mut held, mut bytes, mut sum) = (Vec::new(), 1_u64 << 40, 0);
@@ -71,7 +71,7 @@ pub(super) fn reserves(socket: &Path) -> Outcome<()> {
             Err(_) => bytes /= 2,
         }
     }
-    let (reserve, whole) = *held.last().ok_or("no reserve is admitted")?;
+    let (reserve, whole) = *held.first().ok_or("no reserve is admitted")?;
     holds(&format!("{} reserves with {} MiB", held.len(), sum >> 20));
     loop {
         // A refused size changes nothing.

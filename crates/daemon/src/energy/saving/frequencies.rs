@@ -2,7 +2,7 @@
 //!
 //! The lowest one that suffices is chosen. A power model whose cheapest level is not its lowest one (leakage, or a
 //! supply voltage that no longer falls) sets a floor: below this part of the highest clock nothing is saved. A model
-//! with one level, such as a calibrated one, says nothing about other clocks and sets none.
+//! with one level, such as one calibrated without `--clocks`, says nothing about other clocks and sets none.
 
 use qfabric_energy::{Cpu, cheapest_level};
 use qfabric_linux::power::Clock;

@@ -409,7 +409,7 @@ fn a_clock_that_follows_the_scheduler_is_asked_for_and_limited_only_for_a_late_j
     let (_folder, tree) = tree();
     tree.set("kernel/sched_ext/root/ops", "qfabric");
     let (clock, path) = scheduler_clock(&tree);
-    // 1024ths of 3 GHz.
+    // Parts of 1/1024 of 3 GHz.
     let asked = || u64::from_le_bytes(std::fs::read(&path).unwrap().try_into().unwrap());
     let mut saving = saving(&tree, true);
     saving.ask_scheduler(clock);
