@@ -514,7 +514,11 @@ mod tests {
         let (own, wake) = (Own::new(own, host.own_cpu()), Arc::new(super::super::wake_descriptor().unwrap()));
         let mut core = Core::new(host, Box::new(mechanism), Notes::new().0, Misses::new(wake)).with_own(own);
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("qf-core".into()).spawn(move || ended.recv()).unwrap();
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let run = move || begin.send(()).is_ok() && ended.recv().is_err();
+        let thread = std::thread::Builder::new().name("qf-core".into()).spawn(run).unwrap();
+        // It has its name now: a thread of another test may have ended before the second look.
+        begun.recv().unwrap();
         let look = |core: &mut Core, now: u64| {
             core.tend(Instant::new(now));
             std::mem::take(&mut *put.lock().unwrap())
@@ -525,6 +529,6 @@ mod tests {
         assert!(!moved.is_empty() && moved.iter().all(|cpu| *cpu == Some(1)), "{moved:?}");
         assert_eq!((core.host.own_cpu(), core.status().cpus.len()), (Some(1), 1));
         drop(end);
-        assert!(thread.join().unwrap().is_err());
+        assert!(thread.join().unwrap());
     }
 }
