@@ -45,18 +45,19 @@ pub(crate) const ALL: &[Attack] = &[
     attack("members", "all sinks of the ordinary user's channel, none reads", members),
     attack("filters", "all filters of that channel, the longest allowed", filters),
     attack("events", "events on an own channel, without a pause", events),
+    attack("policies", "all policies, long ones, and values that call one of them without a pause", local::policies),
     attack("channels", "all channels", channels),
-    attack("openings", "ever new channels, without a pause", openings),
     attack("registrations", "all registrations, in one group", registrations),
     attack("reports", "values of an application on that channel, without a pause", reports),
     attack("timers", "all timers, of 1 ms", local::timers),
     attack("sockets", "all pages of ready sockets, on two sockets that never rest", local::sockets),
     attack("reserves", "all memory that may be promised, one reserve resized without a pause", local::reserves),
-    attack("policies", "all policies, long ones, and values that call one of them without a pause", local::policies),
     attack("timeline", "GET /v1/timeline, without a pause", local::timeline),
     attack("page", "the web page's requests for the state, on a new connection each, without a pause", local::page),
     attack("scrapes", "GET /metrics on TCP, on a new connection each, without a pause", local::scrapes),
     attack("strangers", "all connections to the web page without a token, silent", local::strangers),
+    // The last of a round: it uses up the account for channels of its user, which `policies` and `channels` need.
+    attack("openings", "ever new channels, without a pause", openings),
 ];
 
 pub(crate) fn be(name: &str, socket: &Path) -> Outcome<()> {
