@@ -266,15 +266,20 @@ impl Saving {
             return;
         }
         let part = self.raises.bound(self.part);
-        for clock in &self.clocks {
-            match set(journal, clock, part, part > self.part, self.scheduler.as_ref(), &self.sys) {
-                Ok(missing) => self.missing.extend(missing),
-                Err(error) => {
-                    self.limited.store(false, Ordering::Relaxed);
-                    self.missing.push(error);
-                }
-            }
+        let set = self.set_clocks(part);
+        self.missing.extend(set.into_iter().filter_map(|set| set.unwrap_or_else(Some)));
+    }
+
+    /// Sets all clocks to this part, as [`set`] does each. They are not limited if one of them fails.
+    fn set_clocks(&mut self, part: f64) -> Vec<Result<Option<String>, String>> {
+        let Some(journal) = self.journal.as_mut() else { return Vec::new() };
+        let (raised, scheduler) = (part > self.part, self.scheduler.as_ref());
+        let each = self.clocks.iter().map(|clock| set(journal, clock, part, raised, scheduler, &self.sys));
+        let each: Vec<_> = each.collect();
+        if each.iter().any(Result::is_err) {
+            self.set_limited(false);
         }
+        each
     }
 
     /// A job of the application is at a checkpoint: until its end, or its deadline, the clock is as high as the rest of
@@ -307,12 +312,9 @@ impl Saving {
     fn turn_from(&mut self, before: f64) {
         let part = self.raises.bound(self.part);
         let is_turned = self.is_limited() && part != before;
-        let Some(journal) = self.journal.as_mut().filter(|_| is_turned) else { return };
-        for clock in &self.clocks {
-            if let Err(error) = set(journal, clock, part, part > self.part, self.scheduler.as_ref(), &self.sys) {
-                self.limited.store(false, Ordering::Relaxed);
-                self.missing.push(error);
-            }
+        if is_turned {
+            let failed = self.set_clocks(part).into_iter().filter_map(Result::err);
+            self.missing.extend(failed);
         }
     }
 
