@@ -265,6 +265,12 @@ impl Build<'_, '_> {
             asm.alu64(Alu::Add, Reg::R0, number as i32);
         }
         asm.store(Size::W, Reg::R10, KEY, Reg::R0);
+        self.look_up_state();
+    }
+
+    /// r9: the state whose number is at [`KEY`] on the stack.
+    fn look_up_state(&mut self) {
+        let asm = &mut *self.asm;
         asm.lddw_map(Reg::R1, STATE);
         asm.mov(Reg::R2, Reg::R10);
         asm.alu64(Alu::Add, Reg::R2, i32::from(KEY));
@@ -320,12 +326,7 @@ impl Build<'_, '_> {
         asm.load(Size::W, Reg::R0, Reg::R10, KEY);
         asm.alu64(Alu::Add, Reg::R0, 1);
         asm.store(Size::W, Reg::R10, KEY, Reg::R0);
-        asm.lddw_map(Reg::R1, STATE);
-        asm.mov(Reg::R2, Reg::R10);
-        asm.alu64(Alu::Add, Reg::R2, i32::from(KEY));
-        asm.call(helper::MAP_LOOKUP_ELEM);
-        asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.foreign);
-        asm.mov(Reg::R9, Reg::R0);
+        self.look_up_state();
     }
 
     /// Stores the time and the deadline of the event, if a step uses them.
