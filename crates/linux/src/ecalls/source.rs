@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use qfabric_ecode::bpf::{Alu, Asm, Label, Reg, Size};
+use qfabric_ecode::bpf::{Alu, Asm, Jmp, Label, Reg, Size};
 use qfabric_types::format::Format;
 
 use super::Unsupported;
@@ -146,6 +146,19 @@ pub(super) struct Prologue<'a> {
 }
 
 impl Prologue<'_> {
+    /// Bounds the number of bytes in r4 by `most`, and stores it in the field `data_len`, if a step uses it: if no step
+    /// reads the bytes themselves, the length is enough. Without bytes, continues at `done`.
+    pub(super) fn data_len(&mut self, most: i32, done: Label) {
+        let fits = self.asm.label();
+        self.asm.jump_if(Jmp::SLe, Reg::R4, 0, done);
+        self.asm.jump_if(Jmp::Le, Reg::R4, most, fits);
+        self.asm.mov(Reg::R4, most);
+        self.asm.bind(fits);
+        if let Some(at) = self.wanted("data_len") {
+            self.asm.store(Size::W, Reg::R6, at, Reg::R4);
+        }
+    }
+
     /// Offset of the field from r6; `None` if no step uses the field.
     pub(super) fn wanted(&self, field: &str) -> Option<i16> {
         let offset = self.format.field(field).expect("a service asks for its own fields").offset;

@@ -203,19 +203,11 @@ fn data(p: &mut Prologue, done: Label) {
 
 /// r2: bytes of the transport header.
 fn copy_data(p: &mut Prologue, done: Label) {
-    let fits = p.asm.label();
     p.asm.load(Size::D, Reg::R1, Reg::R10, packet::DISTANCE);
     p.asm.alu64(Alu::Add, Reg::R2, Reg::R1);
     p.asm.mov(Reg::R4, Reg::R7);
     p.asm.alu64(Alu::Sub, Reg::R4, Reg::R2);
-    p.asm.jump_if(Jmp::SLe, Reg::R4, 0, done);
-    p.asm.jump_if(Jmp::Le, Reg::R4, DATA_BYTES as i32, fits);
-    p.asm.mov(Reg::R4, DATA_BYTES as i32);
-    p.asm.bind(fits);
-    // If no step reads the bytes themselves, the length is enough.
-    if let Some(at) = p.wanted("data_len") {
-        p.asm.store(Size::W, Reg::R6, at, Reg::R4);
-    }
+    p.data_len(DATA_BYTES as i32, done);
     if let Some(at) = p.wanted("data") {
         p.asm.mov(Reg::R3, Reg::R6);
         p.asm.alu64(Alu::Add, Reg::R3, i32::from(at));

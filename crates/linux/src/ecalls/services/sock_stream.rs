@@ -134,17 +134,10 @@ fn tail(p: &mut Prologue, at: i16) {
 }
 
 fn data(p: &mut Prologue) {
-    let (fits, done) = (p.asm.label(), p.asm.label());
+    let done = p.asm.label();
     p.load_context(Reg::R1);
     p.asm.load(Size::W, Reg::R4, Reg::R1, skb::LEN.into());
-    p.asm.jump_if(Jmp::SLe, Reg::R4, 0, done);
-    p.asm.jump_if(Jmp::Le, Reg::R4, DATA_BYTES as i32, fits);
-    p.asm.mov(Reg::R4, DATA_BYTES as i32);
-    p.asm.bind(fits);
-    // If no step reads the bytes themselves, the length is enough.
-    if let Some(at) = p.wanted("data_len") {
-        p.asm.store(Size::W, Reg::R6, at, Reg::R4);
-    }
+    p.data_len(DATA_BYTES as i32, done);
     if let Some(at) = p.wanted("data") {
         p.asm.mov(Reg::R2, 0);
         p.asm.mov(Reg::R3, Reg::R6);
