@@ -198,12 +198,6 @@ fn psi_some(text: &str) -> Option<u64> {
     line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// Nanoseconds that the thread `pid` has waited in run queues; 0 if the kernel does not report them.
-pub fn run_delay_ns(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ pub mod calibrate;
 pub mod children;
 pub mod clips;
 pub mod conference;
+pub mod cpu_use;
 pub mod disturbance;
 pub mod grid;
 mod holding;
@@ -33,6 +34,7 @@ pub mod verdict;
 use std::path::PathBuf;
 
 pub use progress::{Progress, Silent, Terminal};
+pub use qfabric_daemon::Allocation;
 pub use qfabric_types::MechanismName;
 pub use report::Report;
 pub use stage::{ending_signals, run};
@@ -63,6 +65,8 @@ pub struct Options {
     pub seed: u64,
     /// Further options for the contract of each player under Q-Fabric, in the syntax of `qfabric-player`.
     pub contract: Vec<String>,
+    /// Rules under test for dividing the capacity, for the daemon of each round under Q-Fabric.
+    pub allocation: Allocation,
     /// Set this flag to end the demo. `run` also sets it on SIGINT, SIGTERM and SIGHUP.
     pub stop: children::Stop,
 }
@@ -82,6 +86,7 @@ impl Default for Options {
             all: false,
             seed: 1,
             contract: Vec::new(),
+            allocation: Allocation::DEFAULT,
             stop: children::Stop::default(),
         }
     }

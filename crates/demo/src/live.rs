@@ -15,7 +15,8 @@ use qfabric_types::{Instant, Nanos, ThreadId};
 
 use crate::children::{self, ChildGuard, Hogs, Stop};
 use crate::clips::Clip;
-use crate::disturbance::{Counters, Surroundings, run_delay_ns};
+use crate::cpu_use::{CpuMeter, ThreadTimes};
+use crate::disturbance::{Counters, Surroundings};
 use crate::holding::Holding;
 use crate::policy::{Policy, RoundSettings};
 use crate::progress::Progress;
@@ -95,10 +96,11 @@ impl Stage<'_> {
         let stopped = end + phases.iter().copied().max().unwrap_or(Nanos::ZERO) + GRACE;
         let counted = start + settings.period.saturating_mul(warm_up(run.jobs) as u64);
         let mut holding = self.holding(run, &players, counted, end)?;
+        let mut meter = CpuMeter::new(run.policy.is_qfabric(), self.hogs.ids(), counted, end);
         if run.hogs {
             self.hogs.resume();
         }
-        let played = self.play(&mut players, (start, &phases), stopped, &mut holding, progress);
+        let played = self.play(&mut players, (start, &phases), stopped, (&mut holding, &mut meter), progress);
         self.hogs.pause();
         let delay_ns = played?;
         let reserved = holding.map_or(bandwidths.clone(), |holding| holding.means());
@@ -112,6 +114,7 @@ impl Stage<'_> {
             policy: run.policy.label(),
             cycle: run.cycle,
             around,
+            cpu: meter.result(),
             reserves: run.policy.reserves(),
             players: lines.into_iter().zip(phases).zip(bandwidths).zip(reserved).map(record).collect(),
             period: settings.period,
@@ -209,10 +212,10 @@ impl Stage<'_> {
         players: &mut [ChildGuard],
         (start, phases): (Instant, &[Nanos]),
         stopped: Instant,
-        holding: &mut Option<Holding>,
+        (holding, meter): (&mut Option<Holding>, &mut CpuMeter),
         progress: &mut dyn Progress,
     ) -> Result<u64> {
-        let mut delays = vec![0; players.len()];
+        let mut times = vec![ThreadTimes::default(); players.len()];
         for (player, &phase) in players.iter_mut().zip(phases) {
             children::start_at(player, start + phase)?;
         }
@@ -220,13 +223,15 @@ impl Stage<'_> {
             self.stop.check()?;
             let now = qfabric_linux::clock::now();
             progress.advance(now.since(start).get() / 1_000_000);
-            for (player, delay) in players.iter().zip(&mut delays) {
-                *delay = run_delay_ns(player.id()).max(*delay); // 0 after the player has ended
+            for (player, times) in players.iter().zip(&mut times) {
+                *times = times.latest(ThreadTimes::read(player.id())); // 0 after the player has ended
             }
+            meter.note(&times, now);
             holding.as_mut().map_or(Ok(()), |holding| holding.read_if_due(now))?;
             let running = players.iter_mut().map(|p| p.ended("qfabric-player")).collect::<Result<Vec<_>>>()?;
             if running.iter().all(|&ended| ended) {
-                return Ok(delays.iter().sum());
+                meter.end(&times, now);
+                return Ok(times.iter().map(|times| times.waited).sum());
             }
             if now > stopped {
                 // A player that still runs only has to write its log.

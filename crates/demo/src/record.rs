@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use qfabric_types::{Instant, JobRecord, Nanos};
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_use::CpuUse;
 use crate::disturbance::Surroundings;
 
 /// One line of a player's log.
@@ -65,6 +66,9 @@ pub struct RunRecord {
     pub cycle: usize,
     /// Readings of other activity on the machine.
     pub around: Surroundings,
+    /// CPU time of players, control thread and hogs.
+    #[serde(default)]
+    pub cpu: CpuUse,
     /// Whether the players held reservations.
     pub reserves: bool,
     pub players: Vec<PlayerRecord>,

@@ -10,6 +10,7 @@
 use qfabric_types::{Instant, Nanos, quantized_error};
 use serde::{Deserialize, Serialize};
 
+use crate::cpu_use::CpuUse;
 use crate::record::{PlayerRecord, RunRecord};
 use crate::stats;
 pub use crate::stats::Count;
@@ -85,6 +86,9 @@ pub struct Row {
     /// Upper end of the 95 % interval of `miss_ratio_median`.
     #[serde(default)]
     pub miss_ratio_median_high: Option<f64>,
+    /// CPU time of players, control thread and hogs, mean of the rounds behind this row.
+    #[serde(flatten)]
+    pub cpu: CpuUse,
 }
 
 /// One counted job.
@@ -205,6 +209,7 @@ pub fn row(rounds: &[&RunRecord]) -> Row {
         bandwidth_at_begin: at_begin,
         miss_ratio_median_low: of_median.map(|interval| interval.low),
         miss_ratio_median_high: of_median.map(|interval| interval.high),
+        cpu: CpuUse::mean(counted.iter().map(|run| &run.cpu)),
     }
 }
 
@@ -299,6 +304,7 @@ pub(crate) mod tests {
             policy: "test".into(),
             cycle: 0,
             around: Default::default(),
+            cpu: Default::default(),
             reserves: budget_ms > 0.0,
             players: vec![PlayerRecord { lines, phase: Nanos::ZERO, static_bandwidth: None, reserved: held }],
             period: Nanos::from_millis(T_MS),
@@ -380,6 +386,19 @@ pub(crate) mod tests {
         assert!(!both.disturbed && both.steal == 0.0);
         let alone = row(&[&stolen]);
         assert_eq!((alone.jobs, alone.misses, alone.disturbed, alone.disturbed_rounds), (2, 2, true, 0));
+    }
+
+    #[test]
+    fn a_row_and_its_json_have_the_cpu_time_of_its_rounds() {
+        let mut rounds = [run(&[10, 10], 2, 2.5), run(&[10, 10], 2, 2.5)];
+        for (round, control) in rounds.iter_mut().zip([0.1, 0.3]) {
+            round.cpu = CpuUse { control_cpu_seconds: Some(control), hogs_cpu_seconds: 1.5, ..CpuUse::default() };
+        }
+        let row = row(&rounds.iter().collect::<Vec<_>>());
+        let json = serde_json::to_value(&row).unwrap();
+        let seconds = ["control_cpu_seconds", "hogs_cpu_seconds"].map(|key| json[key].as_f64());
+        assert_eq!(seconds, [Some(0.2), Some(1.5)]);
+        assert_eq!(serde_json::from_value::<Row>(json).unwrap(), row);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub use plots::{INK, mesh, register_letters};
 
 use crate::calibrate::Calibration;
 use crate::clips::{Clip, write_whole};
+use crate::cpu_use::CpuUse;
 use crate::disturbance::Surroundings;
 use crate::grid::{self, Cell, Outcome};
 use crate::plan::Plan;
@@ -144,6 +145,9 @@ pub struct RoundNote {
     pub around: Surroundings,
     /// The reason for which the round counts in no verdict; `None` if it was not disturbed.
     pub disturbance: Option<String>,
+    /// CPU time of players, control thread and hogs.
+    #[serde(flatten)]
+    pub cpu: CpuUse,
 }
 
 /// The machine on which the demo ran.
@@ -162,6 +166,9 @@ pub struct Machine {
     /// Name of the mechanism of Q-Fabric's players; empty in reports of earlier versions.
     #[serde(default)]
     pub mechanism: String,
+    /// Rules under test by which Q-Fabric divided the capacity; empty without any.
+    #[serde(default)]
+    pub allocation: String,
     /// The enforcement of budgets, at the tick or by a high-resolution timer, as `qfabric doctor` describes it.
     pub enforcement: String,
     /// The reserved bandwidth that the kernel lends under GRUB, as `qfabric doctor` describes it; `None` if it
@@ -432,6 +439,7 @@ fn round_note(round: &RunRecord) -> RoundNote {
         jobs,
         around: round.around.clone(),
         disturbance: round.around.disturbance(),
+        cpu: round.cpu,
     }
 }
 

@@ -6,11 +6,12 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
 use super::Report;
+use crate::cpu_use::CpuUse;
 use crate::rows::Row;
 use crate::verdict::percent;
 
 /// The column headings.
-pub(super) const COLUMNS: [&str; 14] = [
+pub(super) const COLUMNS: [&str; 15] = [
     "policy",
     "jobs",
     "misses",
@@ -25,15 +26,17 @@ pub(super) const COLUMNS: [&str; 14] = [
     "demand",
     "Q/P : demand",
     "jitter p99",
+    "CPU s",
 ];
 
 /// The legend of the columns.
 pub(super) const LEGEND: &str = "ε: finish time minus deadline, in % of the frame period, rounded up to the server period P \
     for all policies; Q/P: reserved bandwidth per player, mean over time (bandwidth that a player returns between \
     frames lowers it), σ of the bandwidth in force when frames begin; demand: bandwidth used; all in % of one CPU; \
-    jitter: difference between frame interval and period. Skipped frames count as missed. The misses and their interval \
-    are those of all jobs together, the median is that of the rounds. With GRUB a job that gets \
-    unused time ends early, outside the target, so compare misses and Q/P there. CPU times include steal unless the \
+    jitter: difference between frame interval and period; CPU s: seconds of CPU time of the players + the daemon's \
+    control thread + the hogs in a round, mean, from the first counted job to the last deadline. Skipped frames count \
+    as missed. The misses and their interval are those of all jobs together, the median is that of the rounds. With \
+    GRUB a job that gets unused time ends early, outside the target, so compare misses and Q/P there. CPU times include steal unless the \
     kernel accounts for steal.";
 
 /// The whole report as text.
@@ -69,6 +72,9 @@ pub(super) fn circumstances(report: &Report) -> Vec<String> {
     if !report.machine.mechanism.is_empty() {
         lines.push(format!("Q-Fabric's players run under the mechanism {}", report.machine.mechanism));
     }
+    if !report.machine.allocation.is_empty() {
+        lines.push(format!("Q-Fabric divides the capacity by rules under test: {}", report.machine.allocation));
+    }
     let disturbed = report.rounds.iter().filter(|round| round.disturbance.is_some()).count();
     let worst = report.rounds.iter().map(|round| round.around.mean_steal()).fold(0.0, f64::max);
     lines.push(format!(
@@ -99,7 +105,7 @@ fn load_sentence(load: &super::Load) -> String {
 }
 
 /// The cells of a row in the order of [`COLUMNS`].
-pub(super) fn cells(row: &Row) -> [String; 14] {
+pub(super) fn cells(row: &Row) -> [String; 15] {
     let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or("–".into(), show);
     let share: fn(f64) -> String = |x| format!("{:.1} %", x * 100.0);
     [
@@ -117,7 +123,18 @@ pub(super) fn cells(row: &Row) -> [String; 14] {
         optional((row.unfinished < row.jobs).then_some(row.mean_demand), share),
         optional(row.bandwidth_per_demand, |x| format!("{x:.2}")),
         format!("{:.1} ms", row.jitter_p99_ns as f64 / 1e6),
+        cpu_seconds(&row.cpu),
     ]
+}
+
+/// The CPU time of players, control thread and hogs; a dash for a round without a control thread, and for rounds that
+/// were not measured.
+fn cpu_seconds(cpu: &CpuUse) -> String {
+    if cpu.cpu_window_seconds == 0.0 {
+        return "–".into();
+    }
+    let control = cpu.control_cpu_seconds.map_or("–".into(), |seconds| format!("{seconds:.3}"));
+    format!("{:.2} + {control} + {:.2}", cpu.players_cpu_seconds, cpu.hogs_cpu_seconds)
 }
 
 /// The median over the rounds of the fraction of jobs missed, with its 95 % interval.
@@ -165,6 +182,28 @@ mod tests {
         assert_eq!((several[2].as_str(), several[4].as_str()), ("5 (1.7 %)", "1.0 % (1.0 % to 3.0 %)"));
         let one = cells(&crate::rows::row(&[&rounds[0]]));
         assert_eq!(one[4], "1.0 % (one round)");
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_round_is_shown_in_its_three_parts() {
+        let cpu = CpuUse {
+            players_cpu_seconds: 9.714,
+            control_cpu_seconds: Some(0.1234),
+            hogs_cpu_seconds: 0.5,
+            cpu_window_seconds: 6.0,
+        };
+        let row = Row { cpu, ..Row::default() };
+        assert_eq!(cells(&row)[14], "9.71 + 0.123 + 0.50");
+        let rival = Row { cpu: CpuUse { control_cpu_seconds: None, ..cpu }, ..Row::default() };
+        assert_eq!((cells(&rival)[14].as_str(), cells(&Row::default())[14].as_str()), ("9.71 + – + 0.50", "–"));
+    }
+
+    #[test]
+    fn rules_under_test_are_named() {
+        let mut report = report();
+        assert!(!report.text().contains("rules under test"));
+        report.machine.allocation = "floor".into();
+        assert!(report.text().contains("rules under test: floor"), "{}", report.text());
     }
 
     #[test]

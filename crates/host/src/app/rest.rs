@@ -8,11 +8,14 @@
 //!      ^---- lead before the release, or a job begins ---------'
 //! ```
 //! c is what the controller wants, s is the application's share of the capacity by weight. After a job that cost
-//! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s). Reasons: docs/design/0021.
+//! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s). [`Allocation`] changes these
+//! requests. Reasons: docs/design/0021.
 
-use qfabric_types::{Contract, ControlPlace, Instant, JobSource, Nanos, Reclaiming, Share};
+use qfabric_control::TaskController;
+use qfabric_types::{Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Reclaiming, Share};
 
-use super::{App, FLOOR_RECLAIMING, lead};
+use super::{App, FLOOR_RECLAIMING};
+use crate::allocation::{Allocation, Load, Mean, Measure};
 use crate::thread::Governor;
 
 /// Percentage of its share that a sleeping thread keeps: with less, more misses where CPU time is stolen; with more, more
@@ -47,11 +50,34 @@ pub(crate) struct Rest {
     attempts: u32,
     /// Remaining jobs for which predictions are not relied on.
     wary: u32,
+    rules: Allocation,
+    /// The present load of the host.
+    load: Load,
+    /// Mean load of its last jobs, by the measure of the rules.
+    mean: Mean,
+    /// Its next job cannot be in time, even with all that the contract allows.
+    hopeless: bool,
+    /// Number after that of the job that ended last.
+    next_job: u64,
+    /// It has left out jobs, so its next job is not known.
+    skips: bool,
 }
 
 impl Rest {
     pub(super) const fn never() -> Self {
-        Rest { able: false, share: Share::ZERO, until: Instant::NEVER, attempts: 0, wary: 0 }
+        Rest {
+            able: false,
+            share: Share::ZERO,
+            until: Instant::NEVER,
+            attempts: 0,
+            wary: 0,
+            rules: Allocation::DEFAULT,
+            load: Load { full: false, hold: false },
+            mean: Mean::NONE,
+            hopeless: false,
+            next_job: 0,
+            skips: false,
+        }
     }
 
     pub(super) fn due(self) -> Instant {
@@ -96,15 +122,63 @@ impl App {
         }
     }
 
+    /// Applies these rules from now on.
+    pub(crate) fn set_rules(&mut self, rules: Allocation) {
+        self.rest.rules = rules;
+    }
+
+    /// Follows the load of the host. While all hold their shares, none rests.
+    pub(crate) fn set_load(&mut self, load: Load) {
+        self.rest.load = load;
+        if load.hold {
+            self.rest.until = Instant::NEVER;
+        }
+    }
+
+    /// Whether it holds its share, no more and no less, whatever its controller requests.
+    pub(crate) fn holds_share(&self) -> bool {
+        self.rest.load.hold && self.may_give_back()
+    }
+
+    /// Its part of the host's load, in millionths of one CPU: the mean of its last jobs, or its needs if it has no such
+    /// jobs.
+    pub(crate) fn mean_load(&self) -> u64 {
+        let needs = self.needs();
+        if needs > Share::ZERO && self.may_give_back() { self.rest.mean.ppm() } else { needs.ppm().into() }
+    }
+
     pub(crate) fn is_resting(&self) -> bool {
         self.rest.until != Instant::NEVER
     }
 
     /// A job released at `release` has ended: rests until shortly before the next release.
     pub(super) fn begin_rest(&mut self, release: Instant, now: Instant) {
-        let ask = release + self.contract.period - lead(&self.contract);
-        let worth = self.gives_back() && ask > now + SHORTEST_REST;
+        let ask = release + self.contract.period - self.rest.rules.lead.min(self.contract.server_period);
+        let worth = self.gives_back() && !self.holds_share() && ask > now + SHORTEST_REST;
         (self.rest.until, self.rest.attempts) = (if worth { ask } else { Instant::NEVER }, 0);
+    }
+
+    /// Notes the load of a job of thread `at` that ended, and whether the next job can be in time. The controller has
+    /// seen the job already.
+    pub(super) fn note_end(&mut self, at: usize, job: &JobRecord, now: Instant) {
+        let load = match self.rest.rules.overload {
+            Some(Measure::Costs) => Share::of_budget(job.cost, self.contract.period).min(self.contract.max_bandwidth),
+            Some(Measure::Requests) => self.needed_by(&self.threads[at]),
+            None => Share::ZERO,
+        };
+        self.rest.mean.add(load);
+        self.rest.skips |= self.rest.next_job > 0 && job.k > self.rest.next_job;
+        self.rest.next_job = job.k.saturating_add(1);
+        let judged = self.rest.rules.in_time && !self.rest.skips;
+        self.rest.hopeless = judged && self.cannot_be_in_time(at, job.release + self.contract.period, now);
+    }
+
+    /// Whether a job of thread `at` that is released at `release` cannot end by its deadline, even with all that the
+    /// contract allows from `now` on. Without a prediction it can.
+    fn cannot_be_in_time(&self, at: usize, release: Instant, now: Instant) -> bool {
+        let costs = self.threads[at].governor.controller().and_then(TaskController::prediction);
+        let left = (release + self.contract.period).since(now.max(release));
+        costs.is_some_and(|costs| costs.centre() > left.as_f64() * self.contract.max_bandwidth.as_f64())
     }
 
     /// Compares the cost of a job with the largest cost that its controller had foreseen.
@@ -119,12 +193,18 @@ impl App {
 
     /// The request of its thread if its controller wants `wanted`.
     pub(super) fn request(&self, wanted: Share) -> Share {
+        let Rest { share, rules, load, wary, hopeless, .. } = self.rest;
+        if self.holds_share() {
+            return share.max(FLOOR_RECLAIMING);
+        }
         if !self.gives_back() {
             return wanted;
         }
-        let running = if self.rest.wary > 0 { wanted.max(self.rest.share) } else { wanted };
+        let has_floor = wary > 0 || (rules.floor && load.full);
+        let running = if has_floor { wanted.max(share) } else { wanted };
+        let running = if rules.in_time && load.full && hopeless { running.min(share) } else { running };
         match self.is_resting() {
-            true => percent(self.rest.share, KEPT_PERCENT).max(FLOOR_RECLAIMING).min(running),
+            true => percent(share, KEPT_PERCENT).max(FLOOR_RECLAIMING).min(running),
             false => running,
         }
     }

@@ -10,6 +10,7 @@ use qfabric_types::api::FoundRhythm;
 use qfabric_types::{AppId, Demand, Instant, Nanos, Reclaiming, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
+use crate::allocation::Load;
 use crate::app::rest::is_affordable;
 use crate::rhythm::News;
 use crate::thread::{Value, Wait, millionths};
@@ -114,6 +115,8 @@ impl Host {
         let app = &mut self.apps[at];
         let needs = app.needs();
         let before = std::mem::replace(&mut app.counted, needs);
+        let mean = app.mean_load();
+        self.mean_load = self.mean_load - std::mem::replace(&mut app.counted_mean, mean) + mean;
         let (sum, count) = &mut self.needs;
         *sum = *sum - u64::from(before.ppm()) + u64::from(needs.ppm());
         *count = *count - usize::from(before > Share::ZERO) + usize::from(needs > Share::ZERO);
@@ -124,7 +127,7 @@ impl Host {
     /// are for hosts on which jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
         if !self.config.features.gives_back {
-            return;
+            return self.set_load(Load::default());
         }
         let (needs, those) = self.needs;
         let bound = if self.contended { CALM_PERCENT } else { CONTENDED_PERCENT };
@@ -134,6 +137,25 @@ impl Host {
             self.contended = contended;
             self.recompute_shares();
             self.recheck_lending();
+        }
+        // Read again: other applications may have been refreshed.
+        let (needs, those) = self.needs;
+        let sums = if those > 1 { (needs, self.mean_load) } else { (0, 0) };
+        let capacity = self.books.capacity().ppm().into();
+        self.set_load(self.load.next(&self.config.allocation, sums, capacity));
+    }
+
+    /// Applies a changed load: the requests of all applications may change.
+    fn set_load(&mut self, load: Load) {
+        if load == self.load {
+            return;
+        }
+        self.load = load;
+        self.apps.iter_mut().for_each(|app| app.set_load(load));
+        self.recompute_shares();
+        for at in 0..self.apps.len() {
+            self.refresh(at);
+            self.touch(at);
         }
     }
 
@@ -165,7 +187,7 @@ impl Host {
     /// Recomputes each application's share of the capacity, which bounds what it requests while it runs.
     pub(super) fn recompute_shares(&mut self) {
         let able = self.config.features.gives_back && self.contended && is_affordable(&self.apps);
-        if !able && self.apps.iter().all(|app| !app.gives_back()) {
+        if !able && !self.load.hold && self.apps.iter().all(|app| !app.gives_back()) {
             return;
         }
         for (app, share) in self.books.shares() {
