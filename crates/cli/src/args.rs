@@ -11,10 +11,11 @@ use crate::{
 };
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 fault: something that should have worked did not; 2 invalid command line or input file; 3 refused by \
-admission, limits or access rules, nothing was changed; 4 no daemon, or no scheduling mechanism; 126 the program cannot be \
-executed; 127 the program cannot be found. `run`, `probe` and `lab` end with the exit code of their program, or with \
-128+n if signal n ended the program.
+Exit codes: 0 done; 1 fault: something that should have worked did not; 2 invalid command line or input file; \
+3 refused by admission, a limit or access rights, nothing was changed; 4 no daemon answers, or this host lacks what \
+the command needs; 126 the program cannot be executed; 127 the program cannot be found; 130 Ctrl-C ended `demo` or \
+`metp bench`. `run`, `probe` and `lab` end with the exit code of their program, or with 128+n if signal n ended the \
+program.
 
 Example: qfabric run --fps 25 -- mpv film.mkv";
 

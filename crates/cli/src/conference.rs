@@ -16,7 +16,7 @@ Examples: qfabric conference serve film.mp4
 The program is qfabric-conference: `qfabric conference serve --help` lists its options. It is found beside this program, on \
 the path, or by $QFABRIC_CONFERENCE.";
 
-/// Serves a film or a test picture to other hosts over a channel, or shows what a host serves.
+/// Sends the pictures of a film to other hosts over a channel, or receives those that another host sends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

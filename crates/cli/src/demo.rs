@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// --only qualman: as long as --frames and --runs need]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
-    /// With --only conference: each scenario takes 420 s, as in the paper; with --only qualman: 650 frames and three runs, as
-    /// in the paper, which is its default
+    /// Play experiments as long as in the paper: with --only conference 420 s for each scenario, with --only qualman
+    /// 650 frames and three runs (which is its default)
     #[arg(long, conflicts_with_all = ["seconds", "frames", "runs"])]
     full: bool,
     /// Write the report, plots and tables into this folder; it is created if it is missing
@@ -54,9 +54,11 @@ pub(crate) struct Args {
     /// Number of hogs: processes that use as much CPU time as they can get [default: six per CPU]
     #[arg(long, value_name = "N")]
     hogs: Option<usize>,
-    /// Run only the policies whose `setting: policy` contains this word; may be repeated. `grid`: the grid
-    /// instead, with all cells or those whose names contain all further words; `conference`: the conference of two hosts
-    /// instead, with all scenarios or those of further words `a` to `f`; `qualman`: the experiments of QualMan instead
+    /// Run only the policies whose `setting: policy` contains this word; may be repeated
+    ///
+    /// Three words replace the two settings: `grid` plays many small scenarios, all or those whose names contain all
+    /// further words; `conference` plays the conference of two hosts, with all scenarios or those of further words `a`
+    /// to `f`; `qualman` plays the experiments of QualMan.
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run all policies, also the paper's predictors and players that skip frames

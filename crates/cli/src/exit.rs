@@ -5,9 +5,10 @@
 //! | 0 | done |
 //! | 1 | a fault: something that should have worked did not |
 //! | 2 | the command line or an input file makes no sense |
-//! | 3 | refused: admission, limits or ownership; nothing was changed |
-//! | 4 | no daemon, or no mechanism on this kernel |
+//! | 3 | refused by admission, a limit or access rights; nothing was changed |
+//! | 4 | no daemon answers, or this host lacks what the command needs |
 //! | 126, 127 | the program cannot be executed, cannot be found (the exit codes of a shell) |
+//! | 130 | `demo` and `metp bench`: ended by Ctrl-C |
 //! | other | `run`, `probe` and `lab`: the exit code of the program; 128 + n if signal n ended the program |
 
 use std::fmt::{self, Display, Formatter};
@@ -49,7 +50,7 @@ impl Failure {
     pub(crate) fn refused(message: impl Display) -> Self {
         Failure { code: 3, message: message.to_string() }
     }
-    /// Exit code 4: no daemon, or no mechanism.
+    /// Exit code 4: no daemon answers, or this host lacks what the command needs.
     pub(crate) fn unavailable(message: impl Display) -> Self {
         Failure { code: 4, message: message.to_string() }
     }

@@ -86,19 +86,21 @@ pub(crate) struct Args {
     /// the rate: qfabric net stream add.
     #[arg(long, value_name = "RATE")]
     loan_rate: Option<BitRate>,
-    /// Use the loan that this host keeps for the program: the claim from the refusal of another host
+    /// Use the loan that this host keeps for the program; the host that refused the program has printed the claim
     #[arg(long, value_name = "HOST:NUMBER")]
     claim: Option<Claim>,
-    /// Draw CPU time and memory from the joint contract, on any of its hosts: its HOST:NUMBER
+    /// Take CPU time and memory from this joint contract; works on each host of the contract
     ///
-    /// What the program needs beyond the contract is taken from the free capacity. When the contract ends, the program
-    /// goes on without a reservation.
+    /// `qfabric contract ls` shows the HOST:NUMBER on the host where the contract was applied. If the program needs
+    /// more than the contract has, the rest comes from the free capacity. When the contract ends, the program goes on
+    /// without a reservation.
     #[arg(long = "contract", value_name = "HOST:NUMBER", conflicts_with = "claim")]
     joint: Option<JointId>,
     /// Hold the deadlines at the lowest clock that suffices
     ///
-    /// Limits the program's threads (uclamp), and the clocks of the CPUs if [energy] of the daemon's configuration allows
-    /// it. If this host lacks a knob, one line says so, and the program runs on. `qfabric status` shows the clock.
+    /// Limits the clock for the program's threads (uclamp). If the section [energy] of the daemon's configuration
+    /// allows it, also limits the clocks of the CPUs, and switches on the power save of wireless cards. If something is
+    /// missing on this host, one line says so, and the program runs on. `qfabric status` shows the clock.
     #[arg(long, value_name = "GOAL")]
     energy: Option<EnergyGoal>,
     /// Print no summary at the end, and no found periods

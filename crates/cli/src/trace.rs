@@ -31,10 +31,10 @@ const LONGEST: Nanos = Nanos::from_millis(24 * 3_600_000);
 
 /// Writes jobs, budgets, misses and decisions of all applications as a trace for Perfetto.
 ///
-/// Records for --seconds, or until Ctrl-C, or writes what the daemon still knows of the last minute (--last). Open the
-/// file in https://ui.perfetto.dev, which keeps it on this machine. A user sees the user's own applications, root sees
-/// all. With several --socket, the trace shows several daemons, and arrows for events of channels between them. With
-/// --cpus it also shows which thread of which program ran on each CPU.
+/// Records for --seconds, or until Ctrl-C. With --last, writes the records that the daemon has kept, without waiting.
+/// Open the file in https://ui.perfetto.dev, which keeps it on this machine. A user sees the user's own applications,
+/// root sees all. With several --socket, the trace shows several daemons of this machine, and arrows for events of
+/// channels between them. With --cpus it also shows which thread of which program ran on each CPU.
 /// Ends with 4 if no daemon answers; start one with `qfabric daemon`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric trace --seconds 10 -o out.pftrace
@@ -44,8 +44,9 @@ pub(crate) struct Args {
     /// Record for this number of seconds, up to 86400 [default: until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "last")]
     seconds: Option<u64>,
-    /// Write what happened within this time before now, such as 60s; the daemon keeps the last 32768 records, and the
-    /// summary says how far they reach back
+    /// Write what happened within this time before now, such as 60s
+    ///
+    /// The daemon keeps the last 32768 records of all users. The summary says how far they reach back.
     #[arg(long, value_name = "TIME")]
     last: Option<Nanos>,
     /// Also record which thread runs on each CPU, of all users; needs root or CAP_PERFMON
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     /// File to write; - is stdout
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Print the summary as JSON
+    /// Print the summary as JSON, if the trace goes to a file; with - it is text on stderr
     #[arg(long)]
     json: bool,
     /// Path of a daemon's socket; may be repeated [default: $QFABRIC_SOCKET; else

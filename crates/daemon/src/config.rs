@@ -525,6 +525,8 @@ fn octal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
 
 #[cfg(test)]
 mod tests {
+    use qfabric_types::api::channel::Policy;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Config, String> {
@@ -551,6 +553,16 @@ mod tests {
             .collect();
         let config = parse(&uncommented).expect("packaging/daemon.toml shows only keys that exist");
         assert_eq!(config.limits.users.get(&1000), Some(&Share::from_ppm(500_000)));
+    }
+
+    #[test]
+    fn the_shipped_example_names_every_kind_of_policy() {
+        let shipped = include_str!("../../../packaging/daemon.toml");
+        let (_, rest) = shipped.split_once(" Kinds: ").expect("a list of kinds");
+        let list = rest.split('.').next().unwrap_or_default();
+        let kinds: Vec<&str> = list.split(|c: char| !c.is_alphanumeric()).filter(|kind| !kind.is_empty()).collect();
+        let missing: Vec<&&str> = Policy::KINDS.iter().filter(|kind| !kinds.contains(kind)).collect();
+        assert!(missing.is_empty() && kinds.len() == Policy::KINDS.len(), "{missing:?} of {kinds:?}");
     }
 
     #[test]

@@ -437,8 +437,7 @@ pub(crate) mod tests {
     }
 
     /// Also those that have rows only with an interface, a channel, a subscription or a table.
-    #[test]
-    fn every_name_and_description_fits_the_rules_of_promtool() {
+    fn all_described() -> Vec<(&'static str, &'static str)> {
         let all = [
             described(&STATUS),
             described(&CONTROL),
@@ -461,7 +460,13 @@ pub(crate) mod tests {
             described(&net::STREAM),
             vec![net::HELD, net::USER],
         ];
-        let wrong: Vec<_> = all.concat().into_iter().filter_map(|(name, help)| rules::complaint(name, help)).collect();
+        all.concat()
+    }
+
+    #[test]
+    fn every_name_and_description_fits_the_rules_of_promtool() {
+        let all = all_described().into_iter();
+        let wrong: Vec<_> = all.filter_map(|(name, help)| rules::complaint(name, help)).collect();
         assert_eq!(wrong, [""; 0]);
     }
 
@@ -547,6 +552,41 @@ pub(crate) mod tests {
                 assert!(exported.contains(name) || rare.iter().any(|rare| rare == base), "{file} uses {name}");
             }
             assert!(names(used).len() >= 5, "{file}");
+        }
+    }
+
+    /// A page may name the beginning of several names, such as `qfabric_net_…`.
+    #[test]
+    fn the_guide_names_metrics_as_they_are_exported() {
+        let (ecalls, joint) = (EcallsReport::default(), ContractsReport::default());
+        let text = text(report(), ecalls, Vec::new(), Some(Default::default()), joint, None);
+        let rows = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        let exported = names(&rows);
+        // These have rows only with an interface, a server, a dispatch table or a meter.
+        let energy = ["energy_device_joules", "energy_device_watts", "energy_meter_faults", "energy_app_joules"];
+        let described: Vec<&str> = all_described().into_iter().map(|(name, _)| name).chain(energy).collect();
+        let has_row = |name: &str| ["", "_total"].iter().any(|end| exported.contains(&*format!("qfabric_{name}{end}")));
+        let rare: Vec<String> =
+            described.iter().filter(|name| !has_row(name)).map(|name| format!("qfabric_{name}")).collect();
+        let is_metric = |word: &str| match word.ends_with('_') {
+            true => described.iter().any(|name| format!("qfabric_{name}").starts_with(word)),
+            false => {
+                exported.contains(word) || rare.iter().any(|rare| word.strip_suffix("_total").unwrap_or(word) == rare)
+            }
+        };
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        // A crate's name looks like that of a metric; the names of packages have capital letters.
+        let is_other = |word: &str| {
+            let room = word.trim_start_matches("qfabric_").replace('_', "-");
+            room.contains(char::is_uppercase) || root.join("crates").join(room).exists()
+        };
+        for page in std::fs::read_dir(root.join("docs/guide/src")).unwrap().map(|entry| entry.unwrap().path()) {
+            let Ok(text) = std::fs::read_to_string(&page) else { continue };
+            let wrong: Vec<&str> =
+                names(&text).into_iter().filter(|word| !is_metric(word) && !is_other(word)).collect();
+            assert_eq!(wrong, [""; 0], "{}", page.display());
+            let bare = described.iter().filter(|name| name.contains('_') && text.contains(&format!("`{name}`")));
+            assert_eq!(bare.count(), 0, "{} names metrics without qfabric_", page.display());
         }
     }
 

@@ -35,7 +35,7 @@ enum Command {
     /// Send pictures to all hosts that join, until Ctrl-C. A line of standard input changes the level: CODEC:QUALITY:SIZE,
     /// or `quality N`, `size S`, `codec C`
     Serve(Box<Serve>),
-    /// Decode and show what a host serves, until Ctrl-C. Nothing is drawn: rates and times are printed
+    /// Receive and decode the pictures of a host, until Ctrl-C. Rates and times are printed; no picture is drawn
     Join(Join),
     /// Ask the server of a channel for another level
     Level(Set),
@@ -57,8 +57,8 @@ struct Common {
     #[arg(long, value_name = "SHARE")]
     cpu: Option<Share>,
     /// Hold a contract, and leave its CPU time and the level to the policies of this host's daemon: `qfabric policy start
-    /// integrated`, `cpu` or `adapt`. --cpu is the limit of the contract then, and --adapt only counts what a level is
-    /// worth
+    /// integrated`, `cpu` or `adapt`. --cpu is then the limit of the contract, and --adapt changes no level: it only
+    /// states what the levels are worth in the report
     #[arg(long)]
     by_policy: bool,
     /// End after this many seconds
@@ -79,9 +79,9 @@ struct Serve {
     /// First level: codec, quality and size
     #[arg(long, default_value = "jpeg:50:352x288")]
     level: Level,
-    /// Give up what is named while receivers show too few pictures, from the best value to the minimum, and take it back
-    /// in reverse order: quality=75,50,25, size=640x480,320x240 or codec=jpeg,h264. The first option is given up first,
-    /// the first values are the first level. The median receiver counts
+    /// Lower this dimension while receivers show too few pictures, and raise it again in reverse order. Its values go
+    /// from the best to the minimum: quality=75,50,25, size=640x480,320x240 or codec=jpeg,h264. May be repeated: the
+    /// first dimension is lowered first, and the first values are the first level. The median receiver counts
     #[arg(long, value_name = "WHAT=VALUE,VALUE")]
     adapt: Vec<Concession>,
     /// Presets of the H.264 encoder, such as ultrafast,veryfast,medium: the one that needs the least energy for coding and

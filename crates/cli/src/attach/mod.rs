@@ -43,11 +43,11 @@ Examples: qfabric attach 4711 --fps 25
 ///
 /// Each process gets a contract for its threads and children, also for those that appear later; children of a process
 /// share its contract. At Ctrl-C all threads return to their former schedulers and the processes go on. Ends with 0 when
-/// all processes have ended and a unit or group is gone, and with 3 if one of the first processes is refused: then
-/// nothing has changed. After a restart of the daemon, or of the unit, `attach` asks again. A user may attach to the
-/// user's own processes, root to all. For a contract that stays over restarts, write a table [[contract]] into the daemon's
-/// configuration. Uses the daemon of this host. Without a daemon, `attach` does the daemon's work
-/// itself until Ctrl-C.
+/// all processes have ended and a unit or group is gone. If one of the first processes is refused, nothing has changed
+/// and the command ends with 3. After a restart of the daemon, or of the unit, `attach` asks again. A user may attach
+/// to the user's own processes, root to all. For a contract that stays in force over restarts, write a table
+/// [[contract]] into the daemon's configuration. Uses the daemon of this host. Without a daemon, `attach` does the
+/// daemon's work itself until Ctrl-C.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -6,11 +6,12 @@ use crate::connect::{self, Daemon};
 use crate::exit::{Done, Outcome};
 use crate::output;
 
-/// Makes the daemon read its access list and its certificate again; needs root.
+/// Makes the daemon read its access list and its certificate again; for root and the user that the daemon runs as.
 ///
 /// The new rules apply at once, also to existing members: members that are no longer allowed are removed. If a file is
-/// invalid, nothing changes and the command ends with 3. If the connections to other hosts must be reopened, members
-/// experience a brief interruption of the network.
+/// invalid, nothing changes and the command ends with 3. If the connections to other hosts must be opened again, no
+/// events travel between the hosts for some tenths of a second. To apply the whole configuration, send SIGHUP to the
+/// daemon: systemctl reload qfabric.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric channel reload")]
 pub(super) struct Args {

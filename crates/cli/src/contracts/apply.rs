@@ -44,14 +44,13 @@ pub(super) struct Args {
     /// Try again for this time, such as 10s, if a refusal may pass when other contracts end; at most 60s
     #[arg(long, value_name = "TIME", default_value = "0s")]
     patience: Nanos,
-    /// End the contract with this process
+    /// End the contract when this process ends
     #[arg(long = "while", value_name = "PID", conflicts_with = "command")]
     lease_pid: Option<i32>,
-    /// Need the consent of an application on another host; may be given once per host
+    /// Ask an application on another host for its consent, such as bob=player; once for each host
     #[arg(long = "application", value_name = "HOST=NAME")]
     applications: Vec<Application>,
-    /// Who decides if more becomes free for a partly satisfied contract: the daemon accepts it, a program is asked
-    /// (`qfabric contract upgrade`), or nothing is offered
+    /// Who decides when more becomes free for a partly satisfied contract
     #[arg(long, value_enum, default_value = "accept")]
     upgrades: Upgrades,
     /// Print JSON instead of text, also for a refusal
@@ -59,15 +58,18 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
-    /// Run this program with the contract, which ends with it
+    /// Program to run in place of this one; the contract ends with the program
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum Upgrades {
+    /// The daemon accepts it
     Accept,
+    /// A program or a person: `qfabric contract upgrade`
     Ask,
+    /// Nobody: nothing is offered, and the contract stays as it is
     Never,
 }
 

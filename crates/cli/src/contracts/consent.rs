@@ -35,7 +35,7 @@ pub(super) struct Args {
     /// Consent to no contract
     #[arg(long, requires = "name", conflicts_with_all = ["forget", "command"])]
     decline: bool,
-    /// Answer no more
+    /// Stop answering for this application
     #[arg(long, requires = "name", conflicts_with_all = ["command", "lease_pid"])]
     forget: bool,
     /// Answer until this process ends

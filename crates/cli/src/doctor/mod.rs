@@ -22,9 +22,9 @@ const WIDTH: u16 = 120;
 
 /// Examines what this host needs for reservations, and prints the reason and the fix of each finding.
 ///
-/// Examines mechanisms, admission room, timers, rights, and the methods to observe programs and to run handlers. If a
-/// daemon answers, a right that the daemon uses for you counts as present. Ends with 4 if no mechanism works here and
-/// no daemon offers one. To carry out the fixes, run `sudo qfabric doctor --fix`.
+/// Examines the scheduling mechanisms, the CPU time that can still be reserved, timers, rights, and the methods to
+/// observe programs and to run handlers. If a daemon answers, a right that the daemon uses for you counts as present.
+/// Ends with 4 if no mechanism works here and no daemon offers one. `sudo qfabric doctor --fix` carries out the fixes.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric doctor --fix")]
 pub(crate) struct Args {

@@ -115,12 +115,13 @@ pub(super) struct Args {
     /// created if it does not exist
     #[arg(long, value_name = "STEP", value_parser = last_step)]
     chain: Option<Name>,
-    /// Install the handler on this host instead, which must let you (`[[ecalls.host]]` of its configuration); may be
-    /// repeated. It may name a service of the kernel, attributes and --chain, and no process. It ends when your host is
-    /// gone
+    /// Install the handler on this other host, whose configuration must allow it ([[ecalls.host]]); may be repeated
+    ///
+    /// The handler may name a service of the kernel, attributes and --chain, but no process. It ends when your host is
+    /// gone.
     #[arg(long, value_name = "HOST")]
     host: Vec<Name>,
-    /// Install the handler on all hosts that have a member in this group of channels
+    /// Install the handler on all hosts that have a member in this group; `qfabric group ls` lists groups
     #[arg(long, value_name = "GROUP")]
     host_group: Option<Name>,
     /// Wake-one group: each event goes to one of your subscriptions with this group name, in turn

@@ -42,17 +42,15 @@ pub(crate) struct Args {
     /// Address and port of the server, such as :8080, 10.0.0.1:80 or [::1]:80
     #[arg(long, value_name = "ADDRESS")]
     listen: Listen,
-    /// Interfaces through which the clients connect, separated by commas [default: all interfaces, also those that come up
-    /// later; lo for a
-    /// server at 127.0.0.1 or ::1]
+    /// Interfaces through which the clients connect, separated by commas [default: all interfaces, also those that come
+    /// up later; for a server at 127.0.0.1 or ::1 only lo]
     #[arg(long, value_name = "NAMES")]
     interface: Option<String>,
     /// Longest time that a connection may wait for the server, such as 250ms; the thresholds follow from it
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     wait: Nanos,
     /// Threshold of open connections: drop only while more are open [default: the number that the server completes
-    /// within
-    /// --wait]
+    /// within --wait]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
     /// Threshold of waiting connections: drop only while more wait to be accepted [default: half the number that the

@@ -31,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 #[command(after_help = "Examples: qfabric metp recv --listen 7800 --tls ./wall | ffplay -
           qfabric metp recv --listen 192.0.2.7:7800 --tls ./wall --out video.264 --json")]
 pub(super) struct Args {
-    /// Port, or ADDRESS:PORT [addresses by default: all of this host]
+    /// Port at which to listen, or ADDRESS:PORT [default address: all addresses of this host]
     #[arg(long, value_name = "PORT")]
     listen: String,
     #[command(flatten)]

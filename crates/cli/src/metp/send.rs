@@ -36,10 +36,11 @@ const LAST_ACKNOWLEDGMENTS: Duration = Duration::from_secs(5);
 ///
 /// The contract gives the frame rate, the deadline, the largest frame, the reliability and the rate. If a daemon runs
 /// here and the contract names an interface, the rate is reserved for the connection, and frames are sent at that rate.
-/// Otherwise nothing is reserved, and congestion control decides. While the rate is reserved, the acknowledged frames keep
-/// the receiver's profile of delays fresh, which qfabric net profile made. In partially reliable mode, frames that would be late
-/// are dropped as a whole, B frames first. Frames are found by ffprobe; the file may be an elementary stream or a
-/// container that ffmpeg can read. Ends with 1 if the connection is lost, 3 if the receiver or the daemon refuses.
+/// Otherwise nothing is reserved, and congestion control decides. While the rate is reserved, the measured delays of
+/// the frames update the profile of the receiver that `qfabric net profile` made. In partially reliable mode, frames
+/// that would be late are dropped as a whole, B frames first. ffprobe finds the frames; the file may be an elementary
+/// stream or a container that ffmpeg can read. Ends with 1 if the connection is lost, and with 3 if the receiver or the
+/// daemon refuses, or if frames are too large for the receiver.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples: qfabric metp send --to 192.0.2.7:7800 --tls ./cam --contract stream.toml video.mpg
           qfabric metp send --to wall:7800 --tls ./cam --contract stream.toml video.264 --mode reliable --fast
@@ -56,7 +57,8 @@ pub(super) struct Args {
     file: PathBuf,
     #[command(flatten)]
     identity: Identity,
-    /// Host that must answer [default: the peer of the contract, if it is on the access list; else any host on it]
+    /// Name that the receiver's certificate must have [default: the peer of the contract, if it is on the access list;
+    /// else any host on this list]
     #[arg(long, value_name = "NAME")]
     expect: Option<Name>,
     /// Own address and port [default: the system chooses them]
@@ -91,7 +93,7 @@ pub(super) struct Args {
     /// bandwidth of all other flows
     #[arg(long, value_name = "RATE")]
     lab_rate: Option<BitRate>,
-    /// Host of the stored profile of delays that the frames renew [default: the host in --to, if it has a profile]
+    /// Host whose stored profile of delays the frames update [default: the host in --to, if it has a profile]
     #[arg(long, value_name = "HOST", conflicts_with_all = ["lab_rate", "best_effort"])]
     measured: Option<String>,
     /// Print statistics as JSON

@@ -13,7 +13,7 @@ use crate::output;
 
 /// Opens links to all users, closes and lists them.
 ///
-/// On an open link, every user may add, change and remove own streams, within the maxima of the administrator.
+/// On an open link, users may add streams for their own packets, within the maxima that the administrator sets.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -30,8 +30,9 @@ enum Command {
 /// Opens a link to all users, or replaces the limits of an open link.
 ///
 /// Attaches the interface first, if it is not under packet scheduling, and paces it to the rate. Streams are promised
-/// the rate less the part of best effort. What arrives is only counted (--rate-in): each sender's host limits its packets. The link closes with `qfabric net link rm`, `qfabric net detach` or the
-/// daemon; a link in the section [net.links] of the daemon's configuration opens at each start. Needs root or
+/// the rate less the part of best effort. Promises for arriving packets (--rate-in) are only counted, because the host
+/// of each sender enforces its own. The link closes with `qfabric net link rm`, with `qfabric net detach`, and when the
+/// daemon ends; a link in the section [net.links] of the daemon's configuration opens at each start. Needs root or
 /// CAP_NET_ADMIN; ends with 3 without them. Next step: `qfabric net stream add`, as any user.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

@@ -28,10 +28,10 @@ pub(super) struct Args {
     /// Number of hosts, with the server's, 2 to 200; with more than 50 it takes minutes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=200))]
     hosts: u16,
-    /// Disturbance
+    /// What disturbs the conference
     #[arg(long, value_enum, default_value = "d")]
     scenario: ScenarioName,
-    /// What adapts; may be repeated
+    /// What adapts to the disturbance; may be repeated
     #[arg(long, value_enum, default_value = "integrated")]
     adaptation: Vec<AdaptationName>,
     /// Simulated time in seconds, 20 to 3600; disturbances begin and end at parts of it
@@ -68,7 +68,7 @@ enum ScenarioName {
     E,
     /// The pictures are JPEG, which the server cannot encode at the wanted rate
     F,
-    /// As e, but the links recover at 60 % of the time
+    /// As e, but the links recover after 60 % of the simulated time
     G,
 }
 

@@ -119,6 +119,23 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_says_of_every_key_of_channels_and_of_every_applied_key_what_sighup_does() {
+        let page = include_str!("../../../../docs/guide/src/daemon.md");
+        let (_, section) = page.split_once("## Reload with SIGHUP\n").unwrap();
+        let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
+        let shipped: Table = toml::from_str(SHIPPED).unwrap();
+        let channels = find(&shipped, "channels").and_then(Value::as_table).unwrap();
+        let channels = channels.keys().map(|key| format!("channels.{key}"));
+        let all = channels.chain(APPLIED.iter().chain(&ECALLS).map(|key| (*key).to_owned()));
+        let is_named = |key: &String| {
+            let short = key.rsplit('.').next().unwrap_or(key);
+            [format!("`{key}`"), format!("`{short}`"), format!("`[[{key}]]`")].iter().any(|name| section.contains(name))
+        };
+        let missing: Vec<String> = all.filter(|key| !is_named(key)).collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
     fn without_a_text_the_section_is_named() {
         assert_eq!(keys("mechanism", "", ""), ["mechanism"]);
     }

@@ -28,12 +28,12 @@ const LONGEST_PERIOD: Nanos = Nanos::from_millis(1_000);
 
 /// Measures the delay of messages to another host, by message size and granted rate.
 ///
-/// For each rate, adds a stream with this rate for the own datagrams, sends messages of each size, and removes the
-/// stream. `qfabric net answer` must run on the other host; it acknowledges complete messages. The delay is the time
-/// from the first byte sent to the last byte received, without half of the shortest round trip (QualMan §5.1.2). Stores
-/// the result as a profile of the host, interface and kernel, which `qfabric net stream add --measured HOST --delay`
-/// uses. Ctrl-C removes the stream and stores nothing. Users may measure on links that root opened. Ends with 3 if
-/// nobody answers, or if the link refuses a stream.
+/// For each rate, adds a stream of this rate for its own datagrams, sends messages of each size, and removes the
+/// stream. On the other host `qfabric net answer` must run, or a daemon with `answer` in its section [net]; it
+/// acknowledges complete messages. The delay is the time from the first byte sent to the acknowledgment, minus half of
+/// the shortest round trip (QualMan §5.1.2). Stores the result as a profile of the host, interface and kernel, which
+/// `qfabric net stream add --measured HOST --delay` uses. Ctrl-C removes the stream and stores nothing. Users may
+/// measure on links that root opened. Ends with 3 if nobody answers, or if the link refuses a stream.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples: qfabric net profile 10.0.0.2
@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// the free rate]
     #[arg(long, value_name = "BITS,…", value_delimiter = ',')]
     rates: Vec<BitRate>,
-    /// Messages of each size and rate, 1 to 10000. With fewer than 100, the longest delay stands for p99
+    /// Number of messages of each size and rate, 1 to 10000; with fewer than 100, p99 is the longest delay
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=MOST_MESSAGES))]
     count: u32,
     /// Port of `qfabric net answer`
@@ -66,7 +66,8 @@ pub(super) struct Args {
 
 /// Acknowledges the messages of `qfabric net profile` on another host, until Ctrl-C.
 ///
-/// Needs no daemon; a daemon with `answer = 59714` in its section `[net]` does the same. Everybody who reaches the port can send messages; the answers are shorter than what arrives.
+/// Needs no daemon; a daemon with `answer = 59714` in its section [net] does the same. Everybody who can reach the port
+/// can send messages; an answer is shorter than its message.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: qfabric net answer")]
 pub(super) struct AnswerArgs {

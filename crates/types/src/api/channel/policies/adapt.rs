@@ -26,9 +26,9 @@ pub struct AdaptPolicy {
     /// Wanted arrival rate, in events per second.
     #[cfg_attr(feature = "cli", arg(long))]
     pub rate: f64,
-    /// What is given up, and its levels from the best to the minimum; the first dimension is given up first. If every
-    /// level has a utility (quality=80:100,60:95,40:60), the level whose loss costs least is given up first instead.
-    /// May be repeated.
+    /// A dimension of quality that may be lowered, and its levels from the best to the minimum. The first dimension is
+    /// lowered first. If every level has a utility (quality=80:100,60:95,40:60), the level whose loss costs least is
+    /// given up first instead. May be repeated.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     #[cfg_attr(feature = "cli", arg(long = "ladder", value_name = "DIMENSION=LEVEL,LEVEL", required = true))]
     pub ladder: Vec<LadderDimension>,

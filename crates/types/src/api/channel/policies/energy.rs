@@ -37,12 +37,13 @@ pub struct EnergyPolicy {
     #[serde(default = "drain")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WATTS", default_value = "1"))]
     pub drain: f64,
-    /// The battery in /sys/class/power_supply whose charge the monitor reads (`battery.NAME.charge`).
+    /// The battery in /sys/class/power_supply whose readings count: `battery.NAME.energy`, or else
+    /// `battery.NAME.charge`, and `battery.NAME.power` of the monitor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", requires = "battery"))]
     pub supply: Option<Name>,
-    /// Millijoules per image, until an application reports them: gain of the sender and gain of a receiver if the
-    /// sender runs the transcoders, and cost of a receiver that runs them itself.
+    /// Millijoules per image, until an application reports them: what the sender gains and what a receiver gains if the
+    /// sender runs the transcoders, and what a receiver spends if it runs them itself.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SENDER,RECEIVER,COST"))]
@@ -55,7 +56,7 @@ pub struct EnergyPolicy {
     #[serde(default = "floor")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PERCENT", default_value_t = 10))]
     pub floor: u8,
-    /// Decide by the rules as 000 prints them: min-sec and max-aot contradict their own text there.
+    /// Decide by the rules as the thesis prints them, to compare. The rules of min-sec and max-aot contradict its text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "cli", arg(long, requires = "directive"))]
     pub printed: bool,

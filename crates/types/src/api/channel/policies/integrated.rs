@@ -8,8 +8,8 @@ use crate::api::net::StreamId;
 use crate::channel::Name;
 use crate::{InterfaceName, Share};
 
-/// Keeps a stream's rate: by contracts on the guilty processor first, then by the quality. Start it on each host of the
-/// stream.
+/// Keeps a stream's rate: first by contracts on the processor that limits it, then by a lower quality. Start it on each
+/// host of the stream.
 ///
 /// Applications register in the group with the channel's name and report what `cpu` needs; app.sent_milli (source),
 /// app.decoded_milli (sink) and the monitored attribute cpu.pressure make the cause clearer. Before a decision, the
@@ -28,8 +28,8 @@ pub struct IntegratedPolicy {
     /// Wanted rate at the sinks, in events per second.
     #[cfg_attr(feature = "cli", arg(long))]
     pub rate: f64,
-    /// What is given up, and its levels from the best to the minimum; the first dimension is given up first. May be
-    /// repeated. A host with sinks only ignores it.
+    /// A dimension of quality that may be lowered, and its levels from the best to the minimum. The first dimension is
+    /// lowered first. May be repeated. A host with sinks only ignores it.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     #[cfg_attr(feature = "cli", arg(long = "ladder", value_name = "DIMENSION=LEVEL,LEVEL", required = true))]
     pub ladder: Vec<LadderDimension>,
