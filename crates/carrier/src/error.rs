@@ -63,7 +63,7 @@ impl Error {
             Error::Refused(problem) => return (**problem).clone(),
             Error::Message(refusal) => return refusal.problem(),
             Error::Daemon(error) => return error.problem(),
-            Error::Profile(error) => return Problem { code: "no_profile".to_owned(), ..error.problem() },
+            Error::Profile(error) => return Problem { code: "no_delay_profile".to_owned(), ..error.problem() },
             Error::Address { .. } => ("bad_address", "write HOST:PORT, such as 192.0.2.7:7800 or [fd00::7]:7800"),
             Error::Option { .. } => ("bad_option", "choose a value in this range"),
             Error::Io { .. } => ("io", "check the address and this host's network"),

@@ -151,6 +151,8 @@ fn messages_under_a_granted_rate_renew_the_stored_profile_and_others_do_not() {
     let (file, sizes) = (realm.folder.path().join("net-wall.json"), [4_000, 20_000, 90_000].map(Bytes::new));
     let missing = client.record_delays(&file, &sizes).unwrap_err();
     assert!(missing.problem().next_step.contains("qfabric net profile"), "{missing}");
+    // `no_profile` is the daemon's code for a contract without a profile of CPU times.
+    assert_eq!(missing.problem().code, "no_delay_profile");
     write_profile(&file);
     assert!(client.record_delays(&file, &[]).unwrap_err().to_string().contains("1 to 16 sizes"));
     client.record_delays(&file, &sizes).unwrap();

@@ -18,7 +18,7 @@ use qfabric_types::{Owner, ThreadId};
 use rustix::net::sockopt::socket_peercred;
 
 use crate::pids::Numbers;
-use crate::problem;
+use crate::{connected, problem};
 
 /// Handlers of other hosts run under these user ids, one for each host. No process of this host is served as one of them.
 pub(crate) const USERS_OF_HOSTS: Range<u32> = 0xffff_0000..0xffff_1000;
@@ -43,6 +43,12 @@ impl Peer {
             true => Err(io::Error::other(format!("user {} stands for another host", self.owner.uid))),
             false => Ok(self),
         }
+    }
+
+    /// Whether it is the service itself, which asks for the contracts of its configuration. No process at the other end
+    /// of a socket has the number 0.
+    pub(crate) fn is_service(self) -> bool {
+        self.pid == 0
     }
 
     /// Whether the peer may change settings of the whole host: root and the user that the service runs as may.
@@ -132,10 +138,12 @@ fn watched(peer: Peer, pid: i32, covers: ApplicationScope) -> Result<Target, Pro
     Ok(Target { pid, owner: users.owner(), groups: users.groups, watch })
 }
 
-/// All groups of the peer's process. If the process has ended, its group when it connected.
+/// All groups of the peer's process. If the process has ended, its groups when it connected.
 pub(crate) fn groups(peer: Peer) -> Vec<u32> {
     let users = Users::of(peer.pid).filter(|users| users.belong_to(peer));
-    users.map_or_else(|| vec![peer.owner.gid], |users| users.groups)
+    let when_connected =
+        || [peer.owner.gid].into_iter().chain(connected::groups_of(peer).into_iter().flatten()).collect();
+    users.map_or_else(when_connected, |users| users.groups)
 }
 
 /// Whether all users of the process are still `owner`: it may have executed a set-uid program since the last check.

@@ -37,6 +37,7 @@ mod channels;
 mod closer;
 mod config;
 mod configured;
+mod connected;
 mod contracts;
 mod control;
 mod ecalls;

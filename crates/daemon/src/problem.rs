@@ -4,8 +4,10 @@ use std::io;
 
 use axum::http::StatusCode;
 use qfabric_types::api::contracts::JointId;
-use qfabric_types::api::{Claim, Problem};
-use qfabric_types::{AppId, ThreadId};
+use qfabric_types::api::{ApplicationScope, Claim, Problem};
+use qfabric_types::{AppId, BitRate, Nanos, ThreadId};
+
+use crate::api::ANSWER_BYTES_PER_SECOND;
 
 /// Every code that this service answers with, its HTTP status, and its meaning.
 pub(crate) const CODES: [(&str, StatusCode, &str); 81] = [
@@ -15,7 +17,11 @@ pub(crate) const CODES: [(&str, StatusCode, &str); 81] = [
     ("no_such_claim", StatusCode::NOT_FOUND, "this host has no loan for the claim"),
     ("no_token", StatusCode::UNAUTHORIZED, "a request on TCP without a valid token"),
     ("foreign_page", StatusCode::FORBIDDEN, "a web page of another site sent the request"),
-    ("too_many_requests", StatusCode::TOO_MANY_REQUESTS, "the pages of a user send, or users open, too many"),
+    (
+        "too_many_requests",
+        StatusCode::TOO_MANY_REQUESTS,
+        "a user or the pages of a user ask for too much, or users open too many pages",
+    ),
     ("web_off", StatusCode::CONFLICT, "the configuration forbids the web page"),
     ("web_closed", StatusCode::CONFLICT, "the web page cannot be served at its address"),
     ("no_such_path", StatusCode::NOT_FOUND, "no such path in this API"),
@@ -132,6 +138,12 @@ pub(crate) fn invalid(message: String) -> Problem {
     new("invalid", message, "compare the request with GET /v1/openapi.json")
 }
 
+/// `given`: the first characters of the rate in the query.
+pub(crate) fn invalid_loan_rate(given: &str) -> Problem {
+    let message = format!("loan_rate is {given:?}; it may be 1 to {} bit/s", BitRate::MAX.get());
+    new("invalid", message, "write a whole number of bit/s, or leave loan_rate out for a loan without a rate")
+}
+
 pub(crate) fn not_administrator(yours: u32) -> Problem {
     let message = format!("only root and the user that the service runs as may change limits, you are user {yours}");
     new("not_administrator", message, "change them as root; every user may read them (qfabric limits)")
@@ -186,6 +198,13 @@ pub(crate) fn too_many_page_users(limit: usize) -> Problem {
     new("too_many_requests", message, "try again in a minute")
 }
 
+/// `wait`: the time until the share of the user covers another answer.
+pub(crate) fn too_many_answers(uid: u32, wait: Nanos) -> Problem {
+    let message = format!("user {uid} asks for more than {} MiB of answers in a second", ANSWER_BYTES_PER_SECOND >> 20);
+    let next = format!("ask again in {wait}, and less often; GET /v1/applications/ID shows a single application");
+    new("too_many_requests", message, next)
+}
+
 pub(crate) fn web_off() -> Problem {
     let message = "web.enabled is false in the configuration of this daemon".to_owned();
     new("web_off", message, "use qfabric status or qfabric top, or ask an administrator to set web.enabled = true")
@@ -228,9 +247,22 @@ pub(crate) fn no_such_thread(pid: i32, thread: ThreadId) -> Problem {
     new("no_such_thread", message, "give a thread listed in /proc/PID/task, or cover the whole program")
 }
 
-pub(crate) fn already_covered(thread: ThreadId, app: AppId) -> Problem {
-    let message = format!("application {app} covers thread {thread} already");
-    new("already_covered", message, format!("change application {app} with PATCH, or DELETE it first"))
+/// Application `app` of process `pid` has the contract that was asked for again. `table`: the name of the table
+/// `[[contract]]` that it comes from.
+pub(crate) fn already_covered(app: AppId, pid: i32, covers: ApplicationScope, table: Option<&str>) -> Problem {
+    let covered = match covers {
+        ApplicationScope::Program => format!("process {pid}"),
+        ApplicationScope::Thread(thread) => format!("thread {thread} of process {pid}"),
+    };
+    let (by, change) = match table {
+        Some(name) => (
+            format!(", by the table [[contract]] {name:?} of the configuration"),
+            "change the table and send SIGHUP to the service".to_owned(),
+        ),
+        None => (String::new(), format!("change the contract (PATCH /v1/applications/{app})")),
+    };
+    let message = format!("application {app} covers {covered} already{by}");
+    new("already_covered", message, format!("{change}, or end the contract first: `qfabric attach {pid} --end`"))
 }
 
 pub(crate) fn not_found(app: AppId) -> Problem {

@@ -12,7 +12,7 @@
 //! | `ecalls` | applied to new requests, except the sizes of queues and pools |
 //! | `metrics` | metrics move to the new address and token |
 //! | `web.enabled` | the page is opened or closed |
-//! | files of `web.certificate`, `web.key` | read again, for new connections |
+//! | files of `web.certificate`, `web.key` | read again, for new connections, unless the page is off |
 //! | `log.filter` | applied, unless the command line or `QFABRIC_LOG` sets the filter |
 //! | `net.links` | links are opened, changed and closed; rates never fall below the promises |
 //! | all others | applied at the next start; the log names the keys that differ |
@@ -143,16 +143,14 @@ impl Reload {
         None
     }
 
-    /// Opens or closes the page, and reads its certificate again, which may have been renewed.
+    /// Opens or closes the page, and reads the certificate of an open one again, which may have been renewed.
     async fn web(&mut self, new: &Config, web: Arc<Web>) -> Option<String> {
-        web.enable(new.web.enabled);
-        self.running.web.enabled = new.web.enabled;
-        if let Err(problem) = ending::worker("reload", move || web.renew()).await? {
-            let (why, next) = (problem.message, problem.next_step);
-            tracing::error!(why, next, "SIGHUP: the web page keeps its former certificate");
-            return Some("web.certificate".to_owned());
-        }
-        None
+        let (enabled, page) = (new.web.enabled, web.clone());
+        self.running.web.enabled = enabled;
+        let problem = ending::worker("reload", move || page.configure(enabled)).await?.err()?;
+        let kept = if web.is_enabled() { "keeps its former certificate" } else { "stays closed" };
+        tracing::error!(why = problem.message, next = problem.next_step, "SIGHUP: the web page {kept}");
+        Some("web.certificate".to_owned())
     }
 
     /// Moves the metrics on TCP. The token is read before the former address is closed.

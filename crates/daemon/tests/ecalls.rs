@@ -70,12 +70,14 @@ fn a_client_of_another_version_is_refused_with_the_daemons_version() {
     }
     let _alone = live_lock();
     let (_service, client) = service(quiet());
-    let socket = fds::connect(&client.ecalls_socket(), PATIENCE).unwrap();
-    fds::send(&socket, &[1, VERSION + 1], &[]).unwrap();
-    let mut answer = [0; 600];
-    let length = fds::recv(&socket, &mut answer).unwrap().length;
-    let Some(FromDaemon::Refused(why)) = FromDaemon::decode(&answer[..length]) else { panic!() };
-    assert!(why.contains("the client 2") && why.contains("install"), "{why}");
+    for theirs in [VERSION - 1, VERSION + 1] {
+        let socket = fds::connect(&client.ecalls_socket(), PATIENCE).unwrap();
+        fds::send(&socket, &[1, theirs], &[]).unwrap();
+        let mut answer = [0; 600];
+        let length = fds::recv(&socket, &mut answer).unwrap().length;
+        let Some(FromDaemon::Refused(why)) = FromDaemon::decode(&answer[..length]) else { panic!() };
+        assert!(why.contains(&format!("the client {theirs}")) && why.contains("install"), "{why}");
+    }
 }
 
 #[test]

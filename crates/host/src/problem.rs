@@ -33,7 +33,7 @@ pub(crate) fn no_threads() -> Problem {
 
 pub(crate) fn already_covered(thread: ThreadId, app: AppId) -> Problem {
     let message = format!("application {app} covers thread {thread} already");
-    Problem::new("already_covered", message, "change the contract of application {app}, or end it first")
+    Problem::new("already_covered", message, format!("change the contract of application {app}, or end it first"))
 }
 
 pub(crate) fn not_permitted(owner: Owner) -> Problem {

@@ -4,7 +4,8 @@
 //! function panics if the calling thread holds a lock that the event path waits for ([`assert_may_block`]). The calls
 //! of `bpf/sys.rs` and `net/netlink.rs` do the same.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::{fs, io};
@@ -51,6 +52,18 @@ pub(crate) fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::R
     fs::write(path, contents)
 }
 
+/// Replaces the file atomically: a reader finds the former file or the new one as a whole, also if this process is
+/// killed meanwhile. Only this user can read the new file.
+pub(crate) fn replace(path: impl AsRef<Path>, contents: &[u8]) -> io::Result<()> {
+    assert_may_block("writing a file");
+    let path = path.as_ref();
+    let aside = path.with_extension("new");
+    let _ = fs::remove_file(&aside); // of a process that was killed before the file had its name
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+    file.write_all(contents)?;
+    fs::rename(&aside, path)
+}
+
 pub(crate) fn folder(path: impl AsRef<Path>) -> io::Result<fs::ReadDir> {
     assert_may_block("reading a folder");
     fs::read_dir(path)
@@ -58,6 +71,7 @@ pub(crate) fn folder(path: impl AsRef<Path>) -> io::Result<fs::ReadDir> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use qfabric_sync::{Lock, rank};
@@ -79,11 +93,24 @@ mod tests {
     }
 
     #[test]
+    fn a_replaced_file_is_whole_and_of_this_user_alone_also_beside_one_that_was_not_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record.json");
+        write(&path, "former").unwrap();
+        write(folder.path().join("record.new"), "unfinished").unwrap();
+        replace(&path, b"new").unwrap();
+        assert_eq!(text(&path).unwrap(), "new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(self::folder(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn calls_that_may_wait_panic_if_a_lock_of_the_event_path_is_held() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let own = ThreadId(0);
         let asserted = [
+            is_asserted(|| replace(&path, b"text").unwrap()),
             is_asserted(|| write(&path, "text").unwrap()),
             is_asserted(|| assert_eq!(text(&path).unwrap(), "text")),
             is_asserted(|| assert_eq!(bytes(&path).unwrap(), b"text")),
@@ -93,6 +120,6 @@ mod tests {
             is_asserted(|| drop(monitor::Meters::open())),
             is_asserted(|| drop(OpenObject::open("smoke", TEST_SMOKE).unwrap().load())),
         ];
-        assert_eq!(asserted, [cfg!(debug_assertions); 8]);
+        assert_eq!(asserted, [cfg!(debug_assertions); 9]);
     }
 }

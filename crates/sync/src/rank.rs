@@ -140,5 +140,9 @@ pub const TIMELINE: u16 = 680;
 pub const CLOSER: u16 = 690;
 /// `daemon`: what a connection to the web page holds; held while it takes or returns a place.
 pub const PAGE_SEAT: u16 = 695;
+/// `daemon`: the shares of users in the answers of the API; held for a few instructions.
+pub const ANSWERS: u16 = 697;
 /// `daemon`: free places for connections.
 pub const PLACES: u16 = 700;
+/// `daemon`: the groups of processes that are connected to the API; held for a look-up.
+pub const CONNECTED: u16 = 701;

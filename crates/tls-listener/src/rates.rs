@@ -1,5 +1,5 @@
 //! The rate of handshakes of each network: a first message (`ClientHello`) makes this host compute an answer. METP's
-//! listener uses it, too.
+//! listener and the daemon's web page use it, too.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,19 +13,33 @@ const INTERVAL: Duration = Duration::from_nanos(7_812_500);
 const MOST_NETWORKS: usize = 4_096;
 
 /// For each network, the time from which on its whole burst is available again (the generic cell rate algorithm).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Rates {
+    burst: u32,
+    interval: Duration,
     full_at: HashMap<IpAddr, Instant>,
 }
 
+/// The rate of hosts: 512 handshakes at once, and 128 in a second.
+impl Default for Rates {
+    fn default() -> Rates {
+        Rates::new(BURST, INTERVAL)
+    }
+}
+
 impl Rates {
+    /// Each network begins `burst` handshakes at once, and one more after each `interval`.
+    pub fn new(burst: u32, interval: Duration) -> Rates {
+        Rates { burst, interval, full_at: HashMap::new() }
+    }
+
     /// Takes one handshake from the network's account; false if the account is empty.
     pub fn take(&mut self, network: IpAddr, now: Instant) -> bool {
         if self.full_at.len() >= MOST_NETWORKS && !self.full_at.contains_key(&network) {
             self.forget(now);
         }
-        let full_at = self.full_at.get(&network).copied().unwrap_or(now).max(now) + INTERVAL;
-        let is_covered = full_at <= now + INTERVAL * BURST;
+        let full_at = self.full_at.get(&network).copied().unwrap_or(now).max(now) + self.interval;
+        let is_covered = full_at <= now + self.interval * self.burst;
         if is_covered {
             self.full_at.insert(network, full_at);
         }
@@ -66,6 +80,15 @@ mod tests {
         assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(1)), 128);
         assert_eq!(taken(&mut rates, v4(2), begin + Duration::from_secs(1)), 512);
         assert_eq!(taken(&mut rates, v4(1), begin + Duration::from_secs(60)), 512);
+    }
+
+    #[test]
+    fn an_account_has_the_burst_and_the_interval_that_it_was_given() {
+        let (mut rates, begin) = (Rates::new(3, Duration::from_secs(1)), Instant::now());
+        let taken = |rates: &mut Rates, at| (0..10).filter(|_| rates.take(v4(1), at)).count();
+        assert_eq!((taken(&mut rates, begin), taken(&mut rates, begin)), (3, 0));
+        assert_eq!(taken(&mut rates, begin + Duration::from_secs(2)), 2);
+        assert_eq!(taken(&mut rates, begin + Duration::from_secs(60)), 3);
     }
 
     #[test]

@@ -15,8 +15,10 @@
 use crate::api::ecalls::{LeaseId, ServiceId, SubscriptionId};
 use crate::format::Format;
 
-/// Version of the messages below; a daemon with another version refuses `Hello`.
-pub const VERSION: u8 = 1;
+/// Version of the messages below and of the shared memory ([`crate::memory`]); a daemon with another version refuses
+/// `Hello`. In version 1 a deferred value had no moment of its own ([`crate::memory::Moment`]): a daemon of that version
+/// would pass it to the handlers of all moments.
+pub const VERSION: u8 = 2;
 /// Largest number of bytes of an event's data.
 pub const MAX_DATA: usize = Format::MAX_SIZE as usize;
 /// Largest number of bytes of a message: the data and the fields before it.
@@ -265,6 +267,7 @@ fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{self, Down, Moment};
     use proptest::prelude::*;
 
     fn round_trips(message: &FromClient<'_>) {
@@ -308,6 +311,44 @@ mod tests {
         FromDaemon::Refused(&long).encode(&mut bytes);
         let Some(FromDaemon::Refused(text)) = FromDaemon::decode(&bytes) else { panic!("the refusal does not parse") };
         assert!(text.len() <= MAX_TEXT && long.starts_with(text));
+    }
+
+    /// A client library and a daemon of one version share these bytes and offsets. A change of one of them needs another
+    /// [`VERSION`].
+    #[test]
+    fn messages_and_shared_memory_change_only_together_with_the_version() {
+        let client = |message: FromClient<'_>, expected: &[u8]| {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            assert_eq!(bytes, expected, "{message:?}");
+        };
+        let raise = RaiseRequest { service: 0x0102, pid: -1, deadline_us: 5, cpu: true, data: &[9] };
+        client(FromClient::Hello { version: VERSION }, &[1, 2]);
+        client(FromClient::Raise(raise), &[2, 1, 2, 1, 0, 0, 255, 255, 255, 255, 5, 0, 0, 0, 0, 0, 0, 0, 9]);
+        client(FromClient::Take(3), &[3, 3, 0, 0, 0, 0, 0, 0, 0]);
+        client(FromClient::TakeDown, &[4]);
+        client(FromClient::Reply { call: 1, data: &[7] }, &[5, 1, 0, 0, 0, 0, 0, 0, 0, 7]);
+        client(FromClient::TakeSockets, &[6]);
+        client(FromClient::Bind(1), &[7, 1, 0, 0, 0]);
+        let daemon = |message: FromDaemon<'_>, expected: &[u8]| {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            assert_eq!(bytes, expected, "{message:?}");
+        };
+        let call = FromDaemon::Call { call: 1, service: 2, pid: 3, data: &[7] };
+        daemon(FromDaemon::Welcome(1), &[129, 1, 0, 0, 0, 0, 0, 0, 0]);
+        daemon(FromDaemon::Descriptors(DescriptorSet(31)), &[130, 31]);
+        daemon(FromDaemon::Refused("x"), &[131, b'x']);
+        daemon(call, &[132, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 7]);
+        daemon(FromDaemon::TakenOut { subscription: 1, why: "x" }, &[133, 1, 0, 0, 0, 0, 0, 0, 0, b'x']);
+        daemon(FromDaemon::Ended { subscription: 1, why: "x" }, &[134, 1, 0, 0, 0, 0, 0, 0, 0, b'x']);
+        let bits =
+            [DescriptorSet::UP, DescriptorSet::WAKE, DescriptorSet::SOCKETS, DescriptorSet::BIND, DescriptorSet::DOWN];
+        assert_eq!(bits, [1, 2, 4, 8, 16]);
+        assert_eq!([Down::HEAD, Down::TAIL, Down::VALUES], [512, 520, 576]);
+        assert_eq!(Moment::ALL.map(Moment::elsewhere), [528, 536, 544]);
+        assert_eq!((memory::HEADER_BYTES, memory::SLOT_HEADER_BYTES), (128, 24));
+        assert_eq!(size_of::<Down>(), 1_088);
     }
 
     proptest! {

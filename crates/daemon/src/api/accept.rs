@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::acceptor::warn_of_failure;
 use crate::auth::Peer;
+use crate::connected::Connected;
 use crate::{ending, problem};
 
 /// Pause after a failed accept: descriptors are used up, so the next one would fail, too.
@@ -88,7 +89,11 @@ pub(crate) async fn accept_each<S: Future<Output = ()> + Send + 'static>(
             }
         };
         match places.take(permit, peer) {
-            Ok(place) => drop(ending::spawn("API connection", serve(stream, peer, place))),
+            Ok(mut place) => {
+                // Without an answer of the kernel, the groups are those of the living process.
+                place._groups = Connected::of(&stream, peer).ok();
+                drop(ending::spawn("API connection", serve(stream, peer, place)));
+            }
             Err(problem) => refuse(&stream, problem),
         }
     }
@@ -144,6 +149,8 @@ pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
     /// Whom the place counts for; `None` for an administrator.
     of_caller: Option<(Caller, Arc<Counts>)>,
+    /// Keeps the groups of the peer of a Unix socket known.
+    _groups: Option<Connected>,
 }
 
 impl Shares {
@@ -183,7 +190,7 @@ impl Places {
     /// Takes a place for `peer`. Refuses, and counts, if the user or all users together have no place left.
     fn take(&self, permit: OwnedSemaphorePermit, peer: Peer) -> Result<Place, Problem> {
         if peer.administers() {
-            return Ok(Place { _permit: permit, of_caller: None });
+            return Ok(Place { _permit: permit, of_caller: None, _groups: None });
         }
         self.count(permit, Caller::User(peer.owner.uid))
     }
@@ -194,7 +201,7 @@ impl Places {
             REFUSED.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(why = problem.message, "connection refused");
         })?;
-        Ok(Place { _permit: permit, of_caller: Some((caller, self.taken.clone())) })
+        Ok(Place { _permit: permit, of_caller: Some((caller, self.taken.clone())), _groups: None })
     }
 }
 

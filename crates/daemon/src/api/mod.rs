@@ -11,6 +11,7 @@ mod leases;
 mod listening;
 pub(crate) mod routes;
 mod server;
+mod share;
 mod sockets;
 mod tcp;
 
@@ -19,5 +20,6 @@ pub(crate) use leases::serve_rings;
 pub(crate) use listening::{RETRY, failed as failed_to_listen, listen};
 pub(crate) use routes::{Context, metrics_router, router};
 pub(crate) use server::{bounded, serve_http};
+pub(crate) use share::PER_SECOND as ANSWER_BYTES_PER_SECOND;
 pub(crate) use sockets::{Sockets, bind, permit};
 pub(crate) use tcp::{MetricsPlace, MetricsSocket, network_of, serve_metrics};

@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 
 use super::answers::{Answer, Refused, aside, done, number, read, shown, word};
 use super::ecalls;
+use super::share::{AnswerShares, within_share};
 use crate::auth::{self, Peer};
 use crate::channels::{self, Channels, LoanNeeds, RequestKind};
 use crate::configured::Configured;
@@ -118,8 +119,9 @@ pub(crate) fn router(context: Context) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             Refused(problem::no_such_method(method.as_str(), uri.path()))
         })
+        .layer(middleware::from_fn_with_state(AnswerShares::new(context.timeout), within_share))
         .layer(middleware::from_fn_with_state(context.clone(), in_time))
-        // After the layer: the time limit does not hold for them.
+        // After the layers: the time limit does not hold for them.
         .merge(contracts::routes::routes(joint))
         .layer(middleware::from_fn(same_version))
         .layer(middleware::from_fn(only_text))
@@ -203,7 +205,7 @@ fn loan_rate(query: &str) -> Result<BitRate, Problem> {
     let rate = text.parse::<u64>().ok().filter(|rate| (1..=BitRate::MAX.get()).contains(rate));
     let refused = || {
         let shown: String = text.chars().take(40).collect();
-        problem::invalid(format!("loan_rate is {shown:?}; use a number of bit/s from 1 to {}", BitRate::MAX.get()))
+        problem::invalid_loan_rate(&shown)
     };
     rate.map(BitRate::new).ok_or_else(refused)
 }
@@ -541,4 +543,21 @@ async fn status_without_profiles(context: &Context, peer: Peer) -> Result<HostSt
 fn without_profile(mut application: Application) -> Application {
     application.contract.profile = None;
     application
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loan_rate_that_is_no_rate_is_refused_with_its_value_the_limit_and_the_next_step() {
+        assert_eq!(loan_rate(""), Ok(BitRate::ZERO));
+        assert_eq!(loan_rate("x=1&loan_rate=2000000"), Ok(BitRate::new(2_000_000)));
+        for wrong in ["0", "-1", "NaN", "1e6", "2M", "", "1000000000000001", "99999999999999999999"] {
+            let refused = loan_rate(&format!("loan_rate={wrong}")).unwrap_err();
+            assert!(refused.code == "invalid" && refused.message.contains(&format!("{wrong:?}")), "{refused:?}");
+            assert!(refused.message.contains("1 to 1000000000000000 bit/s"), "{refused:?}");
+            assert!(refused.next_step.contains("leave loan_rate out"), "{refused:?}");
+        }
+    }
 }

@@ -141,11 +141,12 @@ fn caller_between(from: SocketAddr, own: SocketAddr) -> Caller {
     }
 }
 
-/// A host may use all IPv6 addresses of its /64.
+/// The network of an address, which may be an IPv4 address in the form of IPv6. A host may use all IPv6 addresses of its
+/// /64.
 pub(crate) fn network_of(address: IpAddr) -> IpAddr {
-    match address {
+    match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        IpAddr::V4(_) => address,
+        address @ IpAddr::V4(_) => address,
     }
 }
 

@@ -229,6 +229,26 @@ impl Lend {
     }
 }
 
+/// A request of a user that waits for an offer, until dropped: also if the caller gives up.
+struct UnderWay {
+    fabric: Arc<Fabric>,
+    uid: u32,
+}
+
+impl UnderWay {
+    /// `None`: the user has the largest number of offers and of such requests.
+    fn begin(fabric: &Arc<Fabric>, uid: u32) -> Option<UnderWay> {
+        let has_room = lock(&fabric.lending.offers).begin(uid, clock::now());
+        has_room.then(|| UnderWay { fabric: fabric.clone(), uid })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        lock(&self.fabric.lending.offers).end(self.uid);
+    }
+}
+
 impl Fabric {
     /// Joins the group of the lenders, if lending is configured.
     pub(super) fn begin_lending(&self) -> Result<(), DaemonError> {
@@ -248,9 +268,7 @@ impl Fabric {
         if let Some(offer) = self.offered_before(peer, needed) {
             return Found::Offer(offer);
         }
-        if lock(&self.lending.offers).full(peer, clock::now()) {
-            return Found::NotAsked;
-        }
+        let Some(_under_way) = UnderWay::begin(self, peer.owner.uid) else { return Found::NotAsked };
         let number = random();
         let Some(told) = self.lending.wait_for(number) else { return Found::NotAsked };
         let fabric = self.clone();

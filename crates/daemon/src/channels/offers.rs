@@ -8,8 +8,8 @@ use qfabric_types::{BitRate, Bytes, Instant, Nanos, Share};
 
 use crate::auth::Peer;
 
-/// Largest number of offers of one user at the same time, so that a request in a loop does not use up all other
-/// hosts.
+/// Largest number of offers of one user at the same time, with the requests that wait for one. So requests in a loop, or
+/// on many connections at once, do not use up all other hosts.
 const OF_ONE_USER: usize = 8;
 /// An offer is returned again only if it stays valid for at least this time.
 const OF_USE: Nanos = Nanos::from_millis(1_000);
@@ -23,9 +23,14 @@ pub(super) struct Asked {
     pub rate: BitRate,
 }
 
-/// Offers by their numbers.
+/// The offers, and the requests that wait for one.
 #[derive(Debug, Default)]
-pub(super) struct Offers(BTreeMap<u64, Offered>);
+pub(super) struct Offers {
+    /// By the number of the offer.
+    offered: BTreeMap<u64, Offered>,
+    /// For each user, the number of requests that wait for an offer.
+    under_way: BTreeMap<u32, usize>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offered {
@@ -41,38 +46,55 @@ pub(super) struct Offered {
 
 impl Offers {
     pub(super) fn add(&mut self, number: u64, offered: Offered) {
-        self.0.insert(number, offered);
+        self.offered.insert(number, offered);
     }
 
     /// The earlier offer, if the same process asks for the same amounts again.
     pub(super) fn again(&self, peer: Peer, asked: Asked, now: Instant) -> Option<(u64, Offered)> {
         let same =
             |offered: &Offered| offered.peer == peer && offered.asked == asked && offered.until.since(now) >= OF_USE;
-        self.0.iter().find(|(_, offered)| same(offered)).map(|(number, offered)| (*number, offered.clone()))
+        self.offered.iter().find(|(_, offered)| same(offered)).map(|(number, offered)| (*number, offered.clone()))
     }
 
-    /// Whether the user has the largest number of offers. Expired offers are removed first.
-    pub(super) fn full(&mut self, peer: Peer, now: Instant) -> bool {
-        self.0.retain(|_, offered| offered.until > now);
-        self.0.values().filter(|offered| offered.peer.owner.uid == peer.owner.uid).count() >= OF_ONE_USER
+    /// Counts a request of user `uid` that waits for an offer, until [`Offers::end`]. `false`, and counts nothing, if the
+    /// user has the largest number of offers and such requests. Expired offers are removed first.
+    pub(super) fn begin(&mut self, uid: u32, now: Instant) -> bool {
+        self.offered.retain(|_, offered| offered.until > now);
+        let offers = self.offered.values().filter(|offered| offered.peer.owner.uid == uid).count();
+        let under_way = self.under_way.entry(uid).or_default();
+        let has_room = offers + *under_way < OF_ONE_USER;
+        *under_way += usize::from(has_room);
+        if *under_way == 0 {
+            self.under_way.remove(&uid);
+        }
+        has_room
+    }
+
+    /// A request of user `uid` waits no longer: its offer was added, or there is none.
+    pub(super) fn end(&mut self, uid: u32) {
+        let Some(under_way) = self.under_way.get_mut(&uid) else { return };
+        *under_way -= 1;
+        if *under_way == 0 {
+            self.under_way.remove(&uid);
+        }
     }
 
     /// Removes the offers of a host that is gone; the next request asks other hosts.
     pub(super) fn gone(&mut self, giver: &Name) {
-        self.0.retain(|_, offered| offered.giver != *giver);
+        self.offered.retain(|_, offered| offered.giver != *giver);
     }
 
     /// Removes an offer that an application has claimed: a further request of the process asks for more.
     pub(super) fn taken(&mut self, number: u64, giver: &Name) {
-        if self.0.get(&number).is_some_and(|offered| offered.giver == *giver) {
-            self.0.remove(&number);
+        if self.offered.get(&number).is_some_and(|offered| offered.giver == *giver) {
+            self.offered.remove(&number);
         }
     }
 
     /// Removes an offer; returns the lender. None: this user has no such offer. Root may remove every offer.
     pub(super) fn give_back(&mut self, number: u64, peer: Peer) -> Option<Name> {
-        self.0.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
-        self.0.remove(&number).map(|offered| offered.giver)
+        self.offered.get(&number).filter(|offered| peer.may_touch(offered.peer.owner))?;
+        self.offered.remove(&number).map(|offered| offered.giver)
     }
 }
 
@@ -110,8 +132,23 @@ mod tests {
         let with_rate = Asked { rate: BitRate::new(1_000), ..asked(300_000) };
         assert_eq!(offers.again(peer(1, 1_000), with_rate, at(5)), None, "a rate was not asked for");
         (10..17).for_each(|number| offers.add(number, offered(peer(2, 1_000), 60)));
-        assert!(offers.full(peer(3, 1_000), at(5)) && !offers.full(peer(3, 1_001), at(5)));
-        assert!(!offers.full(peer(3, 1_000), at(31)), "the first is over");
+        assert!(!offers.begin(1_000, at(5)) && offers.begin(1_001, at(5)));
+        assert!(offers.begin(1_000, at(31)), "the first is over");
+    }
+
+    #[test]
+    fn requests_that_wait_for_an_offer_count_as_offers_of_their_user() {
+        let mut offers = Offers::default();
+        assert_eq!((0..32).filter(|_| offers.begin(1_000, at(5))).count(), OF_ONE_USER, "on 32 connections at once");
+        assert!(offers.begin(1_001, at(5)), "another user");
+        offers.add(7, offered(peer(1, 1_000), 30));
+        offers.end(1_000);
+        assert!(!offers.begin(1_000, at(6)), "the offer has the place of its request");
+        offers.end(1_000);
+        assert!(offers.begin(1_000, at(6)) && !offers.begin(1_000, at(6)), "one request got no offer");
+        (0..OF_ONE_USER).for_each(|_| offers.end(1_000));
+        offers.end(1_001);
+        assert!(offers.under_way.is_empty());
     }
 
     #[test]

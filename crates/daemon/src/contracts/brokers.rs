@@ -10,7 +10,7 @@ use qfabric_types::{BitRate, Bytes, LinkEnd, Owner, Resource, Share};
 
 use crate::control::{Requests, ShareHold, ShareShortage};
 use crate::memory::Memory;
-use crate::net::{Links, RateRefusal};
+use crate::net::{HoldRequest, Links, RateRefusal};
 
 /// The brokers. Calls may wait for the control thread, and for an exchange with the kernel.
 pub(super) struct Brokers {
@@ -124,9 +124,9 @@ impl Brokers {
         }
         // The number is the right to the parts on other hosts, and every user may read refusals.
         let name = format!("contract of {}", holder.id.host);
-        let (owner, groups) = (holder.owner, holder.groups.as_slice());
-        let held = self.links.hold(owner, groups, end, BitRate::new(most), BitRate::new(least), &name);
-        let (rate, granted) = held.map_err(|refusal| of_link(&refusal))?;
+        let (wanted, least) = (BitRate::new(most), BitRate::new(least));
+        let request = HoldRequest { owner: holder.owner, groups: &holder.groups, end, wanted, least, name: &name };
+        let (rate, granted) = self.links.hold(request).map_err(|refusal| of_link(&refusal))?;
         holder.links.insert(end.clone(), rate);
         Ok(granted.get())
     }

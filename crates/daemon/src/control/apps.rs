@@ -23,6 +23,8 @@ pub(crate) struct App {
     pub pid: i32,
     pub owner: Owner,
     pub covers: ApplicationScope,
+    /// The name of the table `[[contract]]` of the configuration that asked for it.
+    pub table: Option<String>,
     pub period: Nanos,
     pub jobs: JobSource,
     pub watch: watch::Process,
@@ -50,6 +52,7 @@ impl App {
             pid: target.pid,
             owner: target.owner,
             covers,
+            table: None,
             period: contract.period,
             jobs: contract.jobs,
             watch: target.watch,
@@ -112,12 +115,8 @@ pub(crate) struct Apps {
 impl Apps {
     /// Refuses a contract if another contract of the same kind covers the same process or thread.
     pub(super) fn check_free(&self, pid: i32, covers: ApplicationScope) -> Result<(), Problem> {
-        let thread = match covers {
-            ApplicationScope::Program => ThreadId(pid),
-            ApplicationScope::Thread(thread) => thread,
-        };
         match self.same(pid, covers) {
-            Some((id, _)) => Err(problem::already_covered(thread, id)),
+            Some((id, app)) => Err(problem::already_covered(id, pid, covers, app.table.as_deref())),
             None => Ok(()),
         }
     }
@@ -214,6 +213,19 @@ mod tests {
         );
         assert!(apps.check_free(pid, ApplicationScope::Thread(ThreadId(69))).is_ok());
         assert!(apps.check_free(pid + 1, ApplicationScope::Program).is_ok());
+    }
+
+    #[test]
+    fn the_refusal_of_a_second_contract_says_how_to_end_or_change_the_first_one() {
+        let (mut apps, pid) = apps();
+        let refusal = |apps: &Apps| apps.check_free(pid, ApplicationScope::Program).unwrap_err();
+        let of_command = refusal(&apps);
+        assert!(of_command.message.contains(&format!("covers process {pid} already")), "{of_command:?}");
+        assert!(of_command.next_step.contains(&format!("qfabric attach {pid} --end")), "{of_command:?}");
+        apps.by_id.get_mut(&AppId(1)).unwrap().table = Some("mpd".to_owned());
+        let of_table = refusal(&apps);
+        assert!(of_table.message.contains("[[contract]] \"mpd\""), "{of_table:?}");
+        assert!(of_table.next_step.contains("SIGHUP") && of_table.next_step.contains("--end"), "{of_table:?}");
     }
 
     #[test]

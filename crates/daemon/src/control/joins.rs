@@ -102,7 +102,8 @@ impl Engine {
         let memory = self.promise(&target, covers, &contract, claim)?;
         let memory_owner = self.memory.counted_for(target.owner, &target.groups);
         let owner = counted_for(&self.limits, target.owner, &target.groups);
-        let mut app = App { memory, memory_owner, ..App::new(Target { owner, ..target }, covers, &contract) };
+        let table = peer.is_service().then(|| contract.name.clone());
+        let mut app = App { memory, memory_owner, table, ..App::new(Target { owner, ..target }, covers, &contract) };
         let threads = match self.begin_observing(&mut app, covers) {
             Ok(threads) => threads,
             Err(problem) => {

@@ -28,6 +28,21 @@ pub(super) struct Ends {
     last: HeldRateId,
 }
 
+/// A rate that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldRequest<'a> {
+    /// The user that the rate counts against.
+    pub owner: Owner,
+    /// The groups of the owner's program; the rate counts against the one with the smallest maximum.
+    pub groups: &'a [u32],
+    pub end: &'a LinkEnd,
+    pub wanted: BitRate,
+    /// If less than this is free, nothing is held.
+    pub least: BitRate,
+    /// The name in refusals and lists.
+    pub name: &'a str,
+}
+
 /// Why a rate is not held.
 #[derive(Debug)]
 pub(crate) enum RateRefusal {
@@ -67,21 +82,13 @@ impl Links {
         Links(net.clone())
     }
 
-    /// Promises `wanted` of an open link to `owner`, or as much as is free, but at least `least`. Refusals and lists show
-    /// `name`. The rate is held until [`Links::release`], or until the administrator closes the link.
+    /// Promises the wanted rate of an open link, or as much as is free, but at least the least one. The rate is held
+    /// until [`Links::release`], or until the administrator closes the link.
     ///
     /// # Errors
-    /// The link is not open, or less than `least` is free; nothing is held then.
-    pub(crate) fn hold(
-        &self,
-        owner: Owner,
-        groups: &[u32],
-        end: &LinkEnd,
-        wanted: BitRate,
-        least: BitRate,
-        name: &str,
-    ) -> Result<(HeldRateId, BitRate), RateRefusal> {
-        self.0.state().hold(owner, groups, end, wanted, least, name)
+    /// The link is not open, or less than the least rate is free; nothing is held then.
+    pub(crate) fn hold(&self, request: HoldRequest<'_>) -> Result<(HeldRateId, BitRate), RateRefusal> {
+        self.0.state().hold(request)
     }
 
     /// Changes a held rate to exactly `rate`.
@@ -153,15 +160,8 @@ impl Links {
 
 impl State {
     /// Promises a rate, as [`Links::hold`] does.
-    pub(super) fn hold(
-        &mut self,
-        owner: Owner,
-        groups: &[u32],
-        end: &LinkEnd,
-        wanted: BitRate,
-        least: BitRate,
-        name: &str,
-    ) -> Result<(HeldRateId, BitRate), RateRefusal> {
+    pub(super) fn hold(&mut self, request: HoldRequest<'_>) -> Result<(HeldRateId, BitRate), RateRefusal> {
+        let HoldRequest { owner, groups, end, wanted, least, name } = request;
         if wanted == BitRate::ZERO {
             return Err(problems::invalid(format!("{end}: the wanted rate is 0"), "ask for at least 1 bit/s").into());
         }

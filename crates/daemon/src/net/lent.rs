@@ -18,7 +18,7 @@ use qfabric_types::api::net::HeldRateId;
 use qfabric_types::api::{Claim, LoanRate};
 use qfabric_types::{BitRate, Bytes, Direction, Instant, InterfaceName, LinkEnd, Owner};
 
-use super::{Net, State};
+use super::{HoldRequest, Net, State};
 
 /// Rates of loans at the same time; the rate of a further loan is refused.
 const MOST: usize = 256;
@@ -189,7 +189,9 @@ impl State {
         links.into_iter().rev().find_map(|(_, interface)| {
             let interface: InterfaceName = interface.parse().ok()?;
             let end = LinkEnd { interface: interface.clone(), direction: Direction::Out };
-            let (id, _) = self.hold(Owner::NOBODY, &[], &end, rate, rate, &name).ok()?;
+            let (owner, name) = (Owner::NOBODY, name.as_str());
+            let request = HoldRequest { owner, groups: &[], end: &end, wanted: rate, least: rate, name };
+            let (id, _) = self.hold(request).ok()?;
             Some((id, LoanRate { interface, rate }))
         })
     }

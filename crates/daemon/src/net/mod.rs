@@ -58,7 +58,7 @@ use crate::ending::Ending;
 use crate::problem;
 pub(crate) use board::Board;
 pub use config::{LinkConfig, NetConfig, Rate};
-pub(crate) use held::{Links, RateRefusal};
+pub(crate) use held::{HoldRequest, Links, RateRefusal};
 use interface::Interface;
 use leases::Lease;
 pub(crate) use lent::{LoanOrder, RateAnswer};

@@ -18,7 +18,7 @@ mod tls;
 mod tokens;
 
 use std::hash::{DefaultHasher, Hasher};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::auth::Peer;
 use crate::problem;
 use guard::Site;
-use tls::Acceptor;
+use tls::{Acceptor, Handshakes};
 use tokens::Tokens;
 
 pub use config::WebConfig;
@@ -54,8 +54,9 @@ struct Door {
     address: Option<SocketAddr>,
     /// To the task that serves it.
     opened: Sender<TcpListener>,
-    /// Accepts TLS, if the page has a certificate.
+    /// Accepts TLS, if the page has a certificate. Set before the page is enabled.
     tls: Option<Acceptor>,
+    handshakes: Handshakes,
     tokens: Tokens,
 }
 
@@ -63,10 +64,11 @@ impl Web {
     /// Listens at the configured address, if there is one. The receiver gets the listening socket when there is one.
     ///
     /// # Errors
-    /// The certificate or its key cannot be used.
+    /// The page is enabled, and its certificate or the key cannot be used. A page that is off needs neither file.
     pub(crate) fn start(config: &WebConfig) -> Result<(Arc<Web>, Receiver<TcpListener>), Problem> {
         let (opened, receiver) = channel(1);
-        let door = Door { address: None, opened, tls: config.acceptor()?, tokens: Tokens::default() };
+        let tls = if config.enabled { config.acceptor()? } else { None };
+        let door = Door { address: None, opened, tls, handshakes: Default::default(), tokens: Tokens::default() };
         let web = Web { config: config.clone(), enabled: config.enabled.into(), door: Lock::new(door) };
         if let Err(why) = web.open_configured() {
             tracing::error!("{why}; until then there is no web page");
@@ -104,26 +106,42 @@ impl Web {
         self.door.with(|door| door.tls.clone())
     }
 
-    /// Reads the certificate and its key again, for new connections. Open pages and tokens stay.
+    /// Whether a connection of this network may begin a TLS handshake now.
+    fn may_begin_handshake(&self, network: IpAddr, now: std::time::Instant) -> bool {
+        self.door.with(|door| door.handshakes.take(network, now))
+    }
+
+    /// Whether users can open the page and read it; at once, also with a token that they have. If they can, reads the
+    /// certificate and its key again, for new connections. Open pages and tokens stay.
     ///
     /// # Errors
-    /// They cannot be used; then the former ones stay.
-    pub(crate) fn renew(&self) -> Result<(), Problem> {
-        let tls = self.config.acceptor()?;
-        self.door.with(|door| door.tls = tls);
-        Ok(())
-    }
-
-    fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
-    }
-
-    /// Whether users can open the page and read it; at once, also with a token that they have.
-    pub(crate) fn enable(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
+    /// The certificate or its key cannot be used. Then the former ones stay; without them the page stays closed,
+    /// because it must not be served without TLS.
+    pub(crate) fn configure(&self, enabled: bool) -> Result<(), Problem> {
+        if !enabled {
+            self.enabled.store(false, Ordering::Relaxed);
+            return Ok(());
+        }
+        let (tls, failed) = match self.config.acceptor() {
+            Ok(tls) => (tls, None),
+            Err(problem) => (None, Some(problem)),
+        };
+        let has_former = self.door.with(|door| {
+            door.tls = tls.or(door.tls.take());
+            door.tls.is_some()
+        });
+        match failed {
+            Some(problem) if !has_former => return Err(problem),
+            _ => self.enabled.store(true, Ordering::Relaxed),
+        }
         if let Err(why) = self.open_configured() {
             tracing::error!("{why}; until then there is no web page");
         }
+        failed.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
     }
 
     /// The user of a token, if the user may send a further request.
@@ -178,12 +196,48 @@ mod tests {
         let in_use = || Arc::as_ptr(web.tls().unwrap().config());
         let before = in_use();
         fs::write(&first.certificate, "no PEM").unwrap();
-        assert!(web.renew().unwrap_err().message.contains("web.certificate "));
+        assert!(web.configure(true).unwrap_err().message.contains("web.certificate "));
         assert_eq!(in_use(), before, "the former certificate stays");
         fs::copy(&second.certificate, &first.certificate).unwrap();
-        assert!(web.renew().is_err(), "the key of another certificate");
+        assert!(web.configure(true).is_err() && web.is_enabled(), "the key of another certificate");
         fs::copy(&second.key, &first.key).unwrap();
-        web.renew().unwrap();
+        web.configure(true).unwrap();
         assert_ne!(in_use(), before);
+    }
+
+    #[test]
+    fn a_page_that_is_off_needs_no_certificate_and_does_not_open_without_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("web.pem"), folder.path().join("web.key"));
+        let files = (Some(certificate.clone()), Some(key.clone()));
+        let config = WebConfig { enabled: false, certificate: files.0, key: files.1, ..WebConfig::default() };
+        let (web, _opened) = Web::start(&config).unwrap();
+        web.configure(false).unwrap();
+        let user = Peer { pid: 1, owner: qfabric_types::Owner { uid: 1_000, gid: 1_000 } };
+        assert!(web.configure(true).unwrap_err().message.contains("web.certificate "));
+        assert_eq!(web.page(user).unwrap_err().code, "web_off");
+        qfabric_realm::init_ca(folder.path(), &"home".parse().unwrap()).unwrap();
+        let issued = folder.path().join("media");
+        let issued = qfabric_realm::issue(folder.path(), &"media".parse().unwrap(), &[], &issued, 30).unwrap();
+        fs::copy(&issued.certificate, &certificate).unwrap();
+        fs::copy(&issued.key, &key).unwrap();
+        web.configure(true).unwrap();
+        assert!(web.is_enabled() && web.tls().is_some());
+        fs::remove_file(&key).unwrap();
+        web.configure(false).unwrap();
+        assert!(!web.is_enabled());
+    }
+
+    #[test]
+    fn a_network_begins_a_bounded_number_of_handshakes_and_others_are_not_affected() {
+        let (web, _opened) = Web::start(&WebConfig::default()).unwrap();
+        let (one, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let begin = std::time::Instant::now();
+        let begun = |network, seconds| {
+            let now = begin + std::time::Duration::from_secs(seconds);
+            (0..1_000).filter(|_| web.may_begin_handshake(network, now)).count()
+        };
+        assert_eq!((begun(one, 0), begun(one, 0), begun(other, 0)), (64, 0, 64));
+        assert_eq!((begun(one, 1), begun(one, 60)), (16, 64));
     }
 }

@@ -8,9 +8,10 @@
 //! ```
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -30,7 +31,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::guard::{Cause, Refusal, Target, judge};
-use super::{Web, assets, counts, tag};
+use super::{Web, assets, counts, tag, tls};
 use crate::api::answers::Refused;
 use crate::api::{Caller, Failures, Place, Places, RETRY, bounded, network_of};
 use crate::auth::Peer;
@@ -66,7 +67,7 @@ pub(crate) async fn serve_web(
     mut opened: Receiver<StdListener>,
     router: Router,
     timeout: Duration,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let Some(listener) = opened_socket(&web, &mut opened).await else { return Ok(()) };
     let listener = TcpListener::from_std(listener)?;
     let router = TowerToHyperService::new(router);
@@ -75,7 +76,7 @@ pub(crate) async fn serve_web(
     loop {
         match listener.accept().await {
             Ok((stream, from)) => match desk.seat(strangers.clone(), from) {
-                Some(seat) => drop(ending::spawn("web page", greet(stream, desk.clone(), seat))),
+                Some(seat) => drop(ending::spawn("web page", greet(stream, from, desk.clone(), seat))),
                 // The connection closes without an answer: it has not sent a request yet.
                 None => counts::refused(Cause::Limit),
             },
@@ -112,10 +113,17 @@ enum Seat {
 type SharedSeat = Arc<Lock<Seat, { rank::PAGE_SEAT }>>;
 
 /// Serves a connection, with TLS if the page has a certificate.
-async fn greet(stream: TcpStream, desk: Arc<Desk>, seat: Seat) {
+async fn greet(stream: TcpStream, from: SocketAddr, desk: Arc<Desk>, seat: Seat) {
     let Some(tls) = desk.web.tls() else { return serve_one(stream, desk, seat).await };
-    match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
+    let network = network_of(from.ip());
+    let may_begin = || desk.web.may_begin_handshake(network, Instant::now());
+    let outcome = tokio::time::timeout(HANDSHAKE_TIME, tls::accept(&tls, stream, may_begin)).await;
+    match outcome {
         Ok(Ok(stream)) => serve_one(stream, desk, seat).await,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ResourceBusy => {
+            counts::refused(Cause::Limit);
+            tracing::debug!(%error, %network, "a TLS handshake with the web page was not answered");
+        }
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake with the web page failed"),
         Err(_) => tracing::debug!("a TLS handshake with the web page took too long"),
     }
@@ -172,7 +180,7 @@ impl Desk {
         let permit = strangers.try_acquire_owned().ok()?;
         let of_network = match self.web.site().is_secured {
             true => {
-                let network = network_of(from.ip().to_canonical());
+                let network = network_of(from.ip());
                 Some(self.networks.try_take_for(Caller::Network(network))?)
             }
             false => None,

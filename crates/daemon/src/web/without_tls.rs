@@ -1,9 +1,10 @@
 //! Replaces TLS for the page in a build without the feature `zenoh`, which has no certificates.
 
 use std::convert::Infallible;
-use std::future::Ready;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
+use std::time::Instant;
 
 use qfabric_types::api::Problem;
 use tokio::net::TcpStream;
@@ -14,10 +15,19 @@ pub(super) struct Acceptor {
     never: Infallible,
 }
 
-impl Acceptor {
-    pub(super) fn accept(&self, _: TcpStream) -> Ready<io::Result<TcpStream>> {
-        match self.never {}
+/// Bounds nothing: there are no handshakes.
+#[derive(Debug, Default)]
+pub(super) struct Handshakes;
+
+impl Handshakes {
+    pub(super) fn take(&mut self, _: IpAddr, _: Instant) -> bool {
+        true
     }
+}
+
+/// Is never called, because there is no acceptor.
+pub(super) async fn accept(acceptor: &Acceptor, _: TcpStream, _: impl FnOnce() -> bool) -> io::Result<TcpStream> {
+    match acceptor.never {}
 }
 
 /// Always refuses.

@@ -3,8 +3,8 @@
 //! each change that it describes.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -106,11 +106,7 @@ impl Record {
     /// Replaces the file atomically.
     pub(super) fn write(&self) -> Result<(), GroupError> {
         let text = serde_json::to_vec(self).expect("plain data");
-        let aside = self.path.with_extension("new");
-        let _ = fs::remove_file(&aside);
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside);
-        let done = made.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&aside, &self.path));
-        done.map_err(|source| GroupError::Record { path: self.path.clone(), source })
+        files::replace(&self.path, &text).map_err(|source| GroupError::Record { path: self.path.clone(), source })
     }
 
     /// Puts everything back and removes the file. Returns the number of groups and values.

@@ -9,10 +9,9 @@
 //! that is gone has taken its interfaces with it, so they leave the record.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use qfabric_types::ThreadId;
 use serde::{Deserialize, Serialize};
@@ -144,11 +143,7 @@ fn write(
 ) -> Result<(), NetError> {
     let written = RecordFile { boot: release::boot_id(), namespace: namespace(), service, entries, elsewhere };
     let text = serde_json::to_vec(&written).expect("plain data");
-    let aside = path.with_extension("new");
-    let _ = fs::remove_file(&aside);
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside);
-    let done = made.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&aside, path));
-    done.map_err(|source| NetError::Journal { path: path.to_owned(), source })
+    files::replace(path, &text).map_err(|source| NetError::Journal { path: path.to_owned(), source })
 }
 
 /// Without the namespaces that are gone for certain, and at most [`MOST_ELSEWHERE`]. `existing` names those that exist,

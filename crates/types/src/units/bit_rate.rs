@@ -89,7 +89,7 @@ impl FromStr for BitRate {
     fn from_str(text: &str) -> Result<Self, InvalidQuantity> {
         let refused = || InvalidQuantity {
             text: text.chars().take(40).collect(),
-            expected: "a rate in bits per second, such as 800k, 100M or 2.5G",
+            expected: "a rate from 1 bit/s to 1 Pbit/s, such as 800k, 100M or 2.5G",
         };
         let whole = text.trim();
         let unit_at = whole.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(whole.len());
@@ -110,8 +110,10 @@ mod tests {
         for (text, bits) in [("800k", 800_000), ("100M", 100_000_000), ("2.5G", 2_500_000_000), ("64000bit", 64_000)] {
             assert_eq!(text.parse(), Ok(BitRate(bits)));
         }
-        for text in ["", "fast", "-1M", "0", "1T", "1kM", "NaN", "M"] {
-            assert!(text.parse::<BitRate>().unwrap_err().to_string().contains("100M"), "{text}");
+        for text in ["", "fast", "-1M", "0", "1T", "1kM", "NaN", "M", "1000001G"] {
+            let refusal = text.parse::<BitRate>().unwrap_err().to_string();
+            assert!(refusal.contains(text) && refusal.contains("1 bit/s to 1 Pbit/s, such as"), "{refusal}");
+            assert!(refusal.contains("100M"), "{refusal}");
         }
     }
 

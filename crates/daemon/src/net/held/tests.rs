@@ -15,6 +15,11 @@ fn end(direction: Direction) -> LinkEnd {
     LinkEnd { interface: "qf5".parse().unwrap(), direction }
 }
 
+/// A request of [`USER`] for this rate out of `end`, or for as much as is free, but at least `least`.
+fn of_user<'a>(end: &'a LinkEnd, wanted: BitRate, least: BitRate, name: &'a str) -> HoldRequest<'a> {
+    HoldRequest { owner: USER, groups: &[], end, wanted, least, name }
+}
+
 /// The refusal as the API shows it.
 fn refused<T: std::fmt::Debug>(result: Result<T, RateRefusal>) -> Problem {
     match result.unwrap_err() {
@@ -26,12 +31,12 @@ fn refused<T: std::fmt::Debug>(result: Result<T, RateRefusal>) -> Problem {
 #[test]
 fn a_held_rate_counts_in_its_direction_until_it_is_released_or_the_link_closes() {
     let Some(Site { net, links, .. }) = &site() else { return };
-    let (out, granted) = links.hold(USER, &[], &end(Direction::Out), mbit(6), mbit(2), "contract a:1").unwrap();
-    let (into, partly) = links.hold(USER, &[], &end(Direction::In), mbit(6), mbit(2), "contract a:1").unwrap();
+    let (out, granted) = links.hold(of_user(&end(Direction::Out), mbit(6), mbit(2), "contract a:1")).unwrap();
+    let (into, partly) = links.hold(of_user(&end(Direction::In), mbit(6), mbit(2), "contract a:1")).unwrap();
     assert_eq!((granted, partly), (mbit(6), mbit(4)));
     let over = net.begin(ROOT, "qf5", &stream(1, mbit(5))).unwrap_err();
     assert!(over.code == "over_link" && over.message.contains("contract a:1 (held rate"), "{over:?}");
-    assert_eq!(refused(links.hold(USER, &[], &end(Direction::Out), mbit(3), mbit(3), "b")).code, "user_cap");
+    assert_eq!(refused(links.hold(of_user(&end(Direction::Out), mbit(3), mbit(3), "b"))).code, "user_cap");
     assert_eq!(refused(links.resize(into, mbit(5))).shortage.unwrap().largest, mbit(4).as_f64());
     links.resize(out, mbit(5)).unwrap();
     net.begin(ROOT, "qf5", &stream(1, mbit(5))).unwrap();
@@ -45,14 +50,15 @@ fn a_held_rate_counts_in_its_direction_until_it_is_released_or_the_link_closes()
     net.close_link(ROOT, "qf5").unwrap();
     assert_eq!((links.rate(out), refused(links.resize(out, mbit(1))).code.as_str()), (None, "net_not_found"));
     links.release(out);
-    assert_eq!(refused(links.hold(USER, &[], &end(Direction::Out), mbit(1), mbit(1), "c")).code, "net_not_found");
+    assert_eq!(refused(links.hold(of_user(&end(Direction::Out), mbit(1), mbit(1), "c"))).code, "net_not_found");
 }
 
 #[test]
 fn a_held_rate_counts_for_the_group_of_its_program_with_the_smallest_maximum() {
     let Some(Site { net, links, .. }) = &site() else { return };
     net.open_link(ROOT, "qf5", &LinkRequest { groups: [(44, mbit(3))].into(), ..request() }).unwrap();
-    let hold = |groups: &[u32]| links.hold(USER, groups, &end(Direction::Out), mbit(4), mbit(4), "contract of a");
+    let out = end(Direction::Out);
+    let hold = |groups: &[u32]| links.hold(HoldRequest { groups, ..of_user(&out, mbit(4), mbit(4), "contract of a") });
     assert_eq!(refused(hold(&[101, 44])).code, "group_cap");
     hold(&[101]).unwrap();
 }
@@ -60,8 +66,8 @@ fn a_held_rate_counts_for_the_group_of_its_program_with_the_smallest_maximum() {
 #[test]
 fn a_stream_draws_from_the_held_rate_of_its_owner_and_ends_with_it() {
     let Some(Site { net, links, .. }) = &site() else { return };
-    let (id, _) = links.hold(USER, &[], &end(Direction::Out), mbit(6), mbit(6), "contract a:1").unwrap();
-    let (into, _) = links.hold(USER, &[], &end(Direction::In), mbit(1), mbit(1), "contract a:1").unwrap();
+    let (id, _) = links.hold(of_user(&end(Direction::Out), mbit(6), mbit(6), "contract a:1")).unwrap();
+    let (into, _) = links.hold(of_user(&end(Direction::In), mbit(1), mbit(1), "contract a:1")).unwrap();
     let first = links.begin(ROOT, id, &stream(1, mbit(4))).unwrap();
     assert_eq!((first.promise.held_rate, first.promise.rate_bps), (Some(id), mbit(4)));
     let link = || net.show("qf5").unwrap().link.unwrap();
@@ -75,8 +81,9 @@ fn a_stream_draws_from_the_held_rate_of_its_owner_and_ends_with_it() {
     let other = Peer { pid: i32::MAX, owner: Owner { uid: 54_322, gid: 54_322 } };
     assert_eq!(links.begin(other, id, &stream(3, mbit(1))).unwrap_err().code, "not_yours");
     assert!(links.begin(ROOT, into, &stream(3, mbit(1))).unwrap_err().message.contains("receives"));
-    let (of_nobody, _) =
-        links.hold(Owner::NOBODY, &[], &end(Direction::Out), mbit(1), mbit(1), "contract of a").unwrap();
+    let out = end(Direction::Out);
+    let of_nobody = HoldRequest { owner: Owner::NOBODY, ..of_user(&out, mbit(1), mbit(1), "contract of a") };
+    let (of_nobody, _) = links.hold(of_nobody).unwrap();
     // Everybody may draw, but only for the own packets: a mark may belong to other users.
     assert_eq!(links.begin(other, of_nobody, &stream(3, mbit(1))).unwrap_err().code, "net_not_permitted");
     links.release(of_nobody);

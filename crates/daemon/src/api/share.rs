@@ -1,0 +1,243 @@
+//! The share of each user in the answers of the API: a rate of bytes. An answer that describes 200 applications, a page
+//! of the timeline, or the metrics takes far more work than an answer about one application, also in the control thread;
+//! the bytes of an answer are the measure of this work.
+//!
+//! Each user has an account: the time until which the rate covers all answers so far, as for the CPU time of handlers. A
+//! request waits while the account is more than [`AHEAD`] ahead, so a user who asks without a pause gets answers at the
+//! rate, and nobody else waits. Administrators have no account. Callers on TCP have places for connections instead.
+//!
+//! A caller that closes its connection early has caused the work, too: its request costs as much as a long answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Body as HttpBody;
+use qfabric_linux::clock;
+use qfabric_sync::{Lock, rank};
+use qfabric_types::{Instant, Nanos};
+
+use super::answers::Refused;
+use crate::auth::Peer;
+use crate::problem;
+
+/// Bytes of answers that a user gets in a second, in the long run.
+pub(crate) const PER_SECOND: u64 = 8 << 20;
+/// Bytes that each request counts for beside its answer.
+const REQUEST: u64 = 4 << 10;
+/// Bytes that a request counts for if its caller gives up, or its time is over, before there is an answer.
+const GIVEN_UP: u64 = 256 << 10;
+/// Answers of this time are given at once.
+const AHEAD: Nanos = Nanos::from_millis(1_000);
+/// Users that are remembered.
+const MOST_USERS: usize = 1_024;
+
+/// The accounts of all users. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct AnswerShares {
+    accounts: Arc<Lock<Accounts, { rank::ANSWERS }>>,
+    /// A request that would have to wait longer is refused.
+    longest: Nanos,
+}
+
+impl AnswerShares {
+    /// A request waits for at most half of `timeout`, the time for a whole answer.
+    pub(super) fn new(timeout: Duration) -> AnswerShares {
+        let longest = Nanos::new(u64::try_from(timeout.as_nanos() / 2).unwrap_or(u64::MAX));
+        AnswerShares { accounts: Arc::default(), longest }
+    }
+}
+
+/// Lets a request of a user wait until the user's share covers the earlier answers, and charges the user for this one.
+pub(super) async fn within_share(State(shares): State<AnswerShares>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().copied();
+    let Some(peer) = peer.filter(|peer| !peer.administers()) else { return next.run(request).await };
+    let uid = peer.owner.uid;
+    let begun = shares.accounts.with(|accounts| accounts.begin(uid, shares.longest, clock::now()));
+    match begun {
+        Ok(Nanos::ZERO) => {}
+        Ok(wait) => tokio::time::sleep(Duration::from_nanos(wait.get())).await,
+        Err(wait) => return Refused(problem::too_many_answers(uid, wait)).into_response(),
+    }
+    let mut charge = Charge { shares, uid, bytes: GIVEN_UP };
+    let response = next.run(request).await;
+    charge.bytes = HttpBody::size_hint(response.body()).lower();
+    response
+}
+
+/// Charges a user when it is dropped, so also if the request is cancelled.
+struct Charge {
+    shares: AnswerShares,
+    uid: u32,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Charge { shares, uid, bytes } = self;
+        shares.accounts.with(|accounts| accounts.charge(*uid, *bytes, clock::now()));
+    }
+}
+
+/// For each user, the time until which the rate covers the answers so far.
+#[derive(Debug, Default)]
+struct Accounts {
+    covered_until: HashMap<u32, Instant>,
+}
+
+impl Accounts {
+    /// Charges user `uid` for a request, and returns the time that it has to wait.
+    ///
+    /// # Errors
+    /// It would have to wait for more than `longest`; returns that time, and charges nothing.
+    fn begin(&mut self, uid: u32, longest: Nanos, now: Instant) -> Result<Nanos, Nanos> {
+        let covered_until = self.covered_until.get(&uid).copied().unwrap_or(now);
+        let wait = covered_until.since(now).saturating_sub(AHEAD);
+        if wait > longest {
+            return Err(wait);
+        }
+        self.charge(uid, REQUEST, now);
+        Ok(wait)
+    }
+
+    fn charge(&mut self, uid: u32, bytes: u64, now: Instant) {
+        if self.covered_until.len() >= MOST_USERS && !self.covered_until.contains_key(&uid) {
+            self.forget(now);
+        }
+        let covered_until = self.covered_until.entry(uid).or_insert(now);
+        *covered_until = (*covered_until).max(now) + cost(bytes);
+    }
+
+    /// Forgets users whose share covers all answers. If there are none, all accounts start again: users with very many
+    /// ids must not keep others out.
+    fn forget(&mut self, now: Instant) {
+        self.covered_until.retain(|_, covered_until| *covered_until > now);
+        if self.covered_until.len() >= MOST_USERS {
+            self.covered_until.clear();
+        }
+    }
+}
+
+/// The time in which a user gets this number of bytes.
+fn cost(bytes: u64) -> Nanos {
+    Nanos::new(bytes.saturating_mul(1_000_000_000) / PER_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use axum::Router;
+    use axum::body::{Body, Bytes};
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use hyper::body::{Frame, SizeHint};
+    use hyper::service::Service;
+    use hyper_util::service::TowerToHyperService;
+    use qfabric_types::Owner;
+
+    use super::*;
+
+    const START: Instant = Instant::new(1_000_000_000_000);
+    const MIB: u64 = 1 << 20;
+    const LONGEST: Nanos = Nanos::from_millis(2_500);
+
+    /// Asks without a pause for answers of `bytes` until `end`, and waits as long as it has to. Returns the number of
+    /// answers.
+    fn answers(accounts: &mut Accounts, uid: u32, bytes: u64, end: Instant) -> u64 {
+        let (mut now, mut count) = (START, 0);
+        while now < end {
+            match accounts.begin(uid, LONGEST, now) {
+                Ok(wait) => {
+                    now = now + wait;
+                    accounts.charge(uid, bytes, now);
+                    count += 1;
+                }
+                Err(wait) => now = now + wait,
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn a_user_who_asks_without_a_pause_gets_the_rate_after_a_burst_and_others_wait_for_nothing() {
+        let mut accounts = Accounts::default();
+        let count = answers(&mut accounts, 54_321, MIB, START + Nanos::from_millis(10_000));
+        let most = 11 * PER_SECOND / MIB + 1;
+        assert!((80..=most).contains(&count), "{count} answers of 1 MiB in 10 s, at most {most}");
+        let now = START + Nanos::from_millis(10_000);
+        assert!(accounts.begin(54_321, LONGEST, now).unwrap() > Nanos::ZERO);
+        assert_eq!(accounts.begin(54_322, LONGEST, now), Ok(Nanos::ZERO));
+        assert_eq!(accounts.begin(54_321, LONGEST, now + Nanos::from_millis(5_000)), Ok(Nanos::ZERO), "after a pause");
+    }
+
+    #[test]
+    fn a_wait_beyond_the_longest_is_refused_and_a_refused_request_costs_nothing() {
+        let mut accounts = Accounts::default();
+        accounts.charge(54_321, 64 * MIB, START);
+        let wait = Nanos::from_millis(7_000);
+        assert!((0..1_000).all(|_| accounts.begin(54_321, LONGEST, START) == Err(wait)));
+        assert_eq!(accounts.begin(54_321, LONGEST, START + Nanos::from_millis(4_500)), Ok(LONGEST));
+    }
+
+    #[test]
+    fn a_bounded_number_of_users_is_remembered() {
+        let mut accounts = Accounts::default();
+        for uid in 0..3_000 {
+            accounts.charge(uid, MIB, START);
+            assert!(accounts.covered_until.len() <= MOST_USERS);
+        }
+    }
+
+    /// States a size of 8 GiB, and ends at once.
+    struct LargeBody;
+
+    impl HttpBody for LargeBody {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(None)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(8 << 30)
+        }
+    }
+
+    fn request_of(uid: u32) -> Request {
+        let mut request = Request::new(Body::empty());
+        request.extensions_mut().insert(Peer { pid: 1, owner: Owner { uid, gid: uid } });
+        request
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_charged_to_the_user_who_asked_with_its_bytes() {
+        let shares = AnswerShares::new(Duration::from_secs(5));
+        let router: Router = Router::new().route("/", get(async || Response::new(Body::new(LargeBody))));
+        let router = TowerToHyperService::new(router.layer(from_fn_with_state(shares, within_share)));
+        let ask = async |uid: u32| router.call(request_of(uid)).await.unwrap().status().as_u16();
+        assert_eq!([ask(54_321).await, ask(54_321).await], [200, 429]);
+        assert_eq!([ask(54_322).await, ask(0).await, ask(0).await], [200; 3], "others, and root without a share");
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_caller_gives_up_costs_as_much_as_a_long_answer() {
+        let shares = AnswerShares::new(Duration::from_secs(5));
+        let router: Router = Router::new().route("/", get(async || std::future::pending::<()>().await));
+        let router = TowerToHyperService::new(router.layer(from_fn_with_state(shares.clone(), within_share)));
+        let begin = clock::now();
+        tokio::select! {
+            biased;
+            _ = router.call(request_of(54_321)) => panic!("there is an answer"),
+            () = std::future::ready(()) => {}
+        }
+        let covered_until = shares.accounts.with(|accounts| accounts.covered_until[&54_321]);
+        assert!(covered_until >= begin + cost(REQUEST) + cost(GIVEN_UP), "{covered_until:?} after {begin:?}");
+    }
+}
