@@ -12,6 +12,8 @@ Examples: qfabric conference serve film.mp4
           qfabric conference serve test --level h264:20:640x480
           qfabric conference join HOST --json
           qfabric conference level jpeg:30:352x288
+          qfabric conference serve test --transport metp --tls ./tls
+          qfabric conference join HOST --transport metp --tls ./tls
 
 The program is qfabric-conference: `qfabric conference serve --help` lists its options. It is found beside this program, on \
 the path, or by $QFABRIC_CONFERENCE.";

@@ -13,6 +13,8 @@ use crate::output;
 
 /// 128 + SIGINT, as a shell reports it.
 const INTERRUPTED: u8 = 130;
+/// Runs of each experiment, unless the user says another number.
+const RUNS: u32 = 3;
 
 const EXAMPLES: &str = "\
 Examples: qfabric demo --out report
@@ -20,7 +22,7 @@ Examples: qfabric demo --out report
           qfabric demo --only grid --only ': 6 players, 80 %' --only mixed
           qfabric demo --mechanism ext --out report
           qfabric demo --only conference --out report
-          qfabric demo --only conference --only b --full --out report
+          qfabric demo --only conference --only b --full --runs 3 --out report
           qfabric demo --only qualman --out report
           qfabric demo --only qualman --only cpu-1 --frames 150 --runs 1
 
@@ -42,7 +44,7 @@ pub(crate) struct Args {
     seconds: Option<f64>,
     /// Play experiments as long as in the paper: with --only conference 420 s for each scenario, with --only qualman
     /// 650 frames and three runs (which is its default)
-    #[arg(long, conflicts_with_all = ["seconds", "frames", "runs"])]
+    #[arg(long, conflicts_with_all = ["seconds", "frames"])]
     full: bool,
     /// Write the report, plots and tables into this folder; it is created if it is missing
     #[arg(long, value_name = "FOLDER")]
@@ -88,9 +90,10 @@ pub(crate) struct Args {
     /// With --only qualman: number of frames of the fastest stream in a run
     #[arg(long, value_name = "N", default_value_t = qfabric_qualman_bench::FRAMES, value_parser = clap::value_parser!(u32).range(30..=100_000))]
     frames: u32,
-    /// With --only qualman: number of runs of each reservation
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
+    /// Number of runs: with --only qualman of each reservation, with --only conference of each scenario [default: 3; of
+    /// the conference with --full: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: Option<u32>,
     /// Be a process of the experiments (started by them)
     #[arg(long, hide = true, num_args = 1.., value_name = "WORD", allow_hyphen_values = true, exclusive = true)]
     part: Vec<String>,
@@ -138,6 +141,7 @@ pub(crate) fn run(args: Args) -> Outcome {
     let options = Options {
         seconds: args.seconds.unwrap_or(Options::default().seconds),
         full: args.full,
+        runs: args.runs.unwrap_or(if args.full { 1 } else { RUNS }),
         hogs: args.hogs,
         only: args.only,
         out: args.out.clone(),

@@ -45,6 +45,8 @@ pub struct Options {
     pub seconds: f64,
     /// The conference: each scenario has the length of the paper's runs.
     pub full: bool,
+    /// The conference: number of runs of each scenario, at least 1.
+    pub runs: u32,
     /// Number of hogs; `None`: six per CPU.
     pub hogs: Option<usize>,
     /// Plays only runs whose `scenario: policy` contains one of these words; empty: plays all.
@@ -76,6 +78,7 @@ impl Default for Options {
         Options {
             seconds: 180.0,
             full: false,
+            runs: 1,
             hogs: None,
             only: Vec::new(),
             out: None,

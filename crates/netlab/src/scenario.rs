@@ -232,6 +232,8 @@ impl FromStr for Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loss::LossModel;
+    use crate::settings::QueueLimit;
 
     #[test]
     fn every_test_case_is_a_valid_link_and_ends_after_its_last_change() {
@@ -250,14 +252,50 @@ mod tests {
         assert!("rfc8867-5.9".parse::<Scenario>().unwrap_err().to_string().contains("rfc8867-5.1"));
     }
 
+    /// A direction's capacity in kbit/s over time, as `SECONDS:CAPACITY`.
+    fn capacity(settings: &LabSettings, direction: LinkDirection) -> String {
+        let first = if direction == LinkDirection::Up { &settings.up.rate } else { &settings.down.rate };
+        let steps = settings.schedule.steps.iter().filter(|step| step.directions.contains(&direction));
+        let later = steps.filter_map(|step| Some((step.at.get() / 1_000_000_000, step.change.rate.as_ref()?)));
+        let kbps = |rate: &LinkRate| match rate {
+            LinkRate::Constant(rate) => rate.get() / 1_000,
+            other => panic!("{other:?} is no capacity of the RFC"),
+        };
+        let all = std::iter::once((0, first)).chain(later);
+        all.map(|(at, rate)| format!("{at}:{}", kbps(rate))).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Tables 1 to 4, times the reference capacity, and the attributes of §4.2 and §5.1 to §5.8, from the source that
+    /// the head of this file names.
     #[test]
-    fn the_capacity_of_5_1_follows_the_table_of_the_rfc() {
-        let settings = Scenario::VariableCapacity.settings(1);
-        assert_eq!((settings.up.rate.clone(), settings.up.delay), (rate(1_000), Nanos::from_millis(50)));
-        let steps =
-            settings.schedule.steps.iter().map(|step| (step.at.get() / 1_000_000_000, step.change.rate.clone()));
-        let expected = [(40, 2_500), (60, 600), (80, 1_000)].map(|(at, kbps)| (at, Some(rate(kbps))));
-        assert_eq!(steps.collect::<Vec<_>>(), expected);
+    fn the_links_have_the_capacities_delays_and_queues_of_their_source() {
+        let expected = [
+            ("5.1", "0:1000 40:2500 60:600 80:1000", "0:2500"),
+            ("5.2", "0:4000 25:2000 50:3500 75:1000 100:2000", "0:4000"),
+            ("5.3", "0:2000 20:1000 40:500 60:2000", "0:2000 35:800 70:2000"),
+            ("5.4", "0:3500", "0:3500"),
+            ("5.5", "0:4000", "0:4000"),
+            ("5.6", "0:2000", "0:2000"),
+            ("5.7", "0:2000", "0:2000"),
+            ("5.8", "0:3500", "0:3500"),
+        ];
+        for (number, up, down) in expected {
+            let scenario: Scenario = number.parse().unwrap();
+            let settings = scenario.settings(1);
+            let capacities = [LinkDirection::Up, LinkDirection::Down].map(|one| capacity(&settings, one));
+            assert_eq!(capacities, [up, down], "{scenario}");
+            // Of §5.5, the shortest of the five paths.
+            let delay = if scenario == Scenario::RoundTripFairness { 10 } else { 50 };
+            let [delay, jitter, queue] = [delay, 30, 300].map(Nanos::from_millis);
+            for link in [&settings.up, &settings.down] {
+                let (rate, loss) = (link.rate.clone(), LossModel::None);
+                assert_eq!(
+                    *link,
+                    LinkSettings { rate, queue: QueueLimit::Time(queue), delay, jitter, loss },
+                    "{scenario}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //!             └──────────────────── channel NAME.talk ◄────────────────────────────┘
 //! ```
 //!
+//! With [`MetpServe`] and [`MetpJoin`], pictures travel over METP connections in the place of the channel NAME.
+//!
 //! Rates are in thousandths of a frame per second, times in nanoseconds of `CLOCK_MONOTONIC`. Without a ladder the crate
 //! decides nothing about levels. Without its feature `media`, only the formats of the events are built.
 //!

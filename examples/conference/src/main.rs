@@ -1,6 +1,8 @@
 //! `qfabric-conference`: serves a film or a test picture to other hosts, or shows what a host serves.
 #![forbid(unsafe_code)]
 
+mod transport;
+
 use std::fs::File;
 use std::io::{BufRead, BufWriter, Write};
 use std::path::PathBuf;
@@ -12,18 +14,22 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use qfabric_conference::wire::{FRAGMENT, Feedback};
 use qfabric_conference::{
-    Codec, Concession, CpuTime, JoinOptions, Level, LevelLadder, LevelSwitch, Preset, PresetLadder, Report,
-    ServeOptions, Source, Stop, available, join, request_level, serve,
+    Codec, Concession, CpuTime, JoinOptions, Level, LevelLadder, LevelSwitch, MetpJoin, MetpServe, Preset,
+    PresetLadder, Report, ServeOptions, Source, Stop, available, join, request_level, serve,
 };
 use qfabric_energy::{Model, SHIPPED};
-use qfabric_types::{Contract, Nanos, Share};
+use qfabric_types::{BitRate, Contract, Nanos, Share};
+use transport::Transport;
 
 /// A video conference over channels, whose codec, quality and picture size can change while it runs
 #[derive(Parser)]
 #[command(
     name = "qfabric-conference",
     version,
-    after_help = "Example:\n  host a: qfabric conference serve test\n  host b: qfabric conference join a"
+    after_help = "Example:\n  host a: qfabric conference serve test\n  host b: qfabric conference join a\n\n\
+                  The same over METP, with certificates of `qfabric channel issue`:\n  \
+                  host a: qfabric conference serve test --transport metp --tls FOLDER\n  \
+                  host b: qfabric conference join a --transport metp --tls FOLDER"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,7 +42,7 @@ enum Command {
     /// or `quality N`, `size S`, `codec C`
     Serve(Box<Serve>),
     /// Receive and decode the pictures of a host, until Ctrl-C. Rates and times are printed; no picture is drawn
-    Join(Join),
+    Join(Box<Join>),
     /// Ask the server of a channel for another level
     Level(Set),
 }
@@ -70,6 +76,8 @@ struct Common {
     /// The daemon's socket; searched in the usual places if not given
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    transport: Transport,
 }
 
 #[derive(Args)]
@@ -98,6 +106,14 @@ struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = *FRAGMENT.end() as u64,
           value_parser = clap::value_parser!(u64).range(*FRAGMENT.start() as u64..=*FRAGMENT.end() as u64))]
     fragment: u64,
+    /// With --transport metp: port on which receivers connect, or ADDRESS:PORT [default address: all addresses of this
+    /// host]
+    #[arg(long, value_name = "PORT", default_value = transport::PORT)]
+    listen: String,
+    /// With --transport metp: most bits per second to each receiver, such as 20M, headers included. Congestion control
+    /// may lower it
+    #[arg(long, value_name = "RATE", default_value = "100M")]
+    rate: BitRate,
     #[command(flatten)]
     common: Common,
 }
@@ -112,6 +128,9 @@ struct Join {
     /// Write one JSON object per picture that is shown into this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// With --transport metp: where the server listens [default: the host, at port 7800]
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -131,7 +150,7 @@ struct Set {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(options) => serving(*options),
-        Command::Join(options) => joining(options),
+        Command::Join(options) => joining(*options),
         Command::Level(set) => request_level(set.socket.as_ref(), &set.channel, set.level),
     };
     match done {
@@ -187,6 +206,10 @@ fn serving(options: Serve) -> Result<()> {
     let common = &options.common;
     let codecs = common.codecs()?;
     let ladder = ladder(&options, &codecs)?;
+    let offered = |identity| -> Result<MetpServe> {
+        Ok(MetpServe { identity, listen: transport::listen(&options.listen)?, rate: options.rate })
+    };
+    let metp = common.transport.identity()?.map(offered).transpose()?;
     let first = ladder.as_ref().map_or(options.level, LevelLadder::level);
     let switch = Arc::new(LevelSwitch::new(first, &codecs)?);
     let stop = common.stop()?;
@@ -197,6 +220,7 @@ fn serving(options: Serve) -> Result<()> {
         period: common.period(),
         deadline: options.deadline,
         fragment: options.fragment as usize,
+        metp,
         ladder,
         presets: (!options.presets.is_empty()).then(|| PresetLadder::new(&options.presets, &options.energy_model)),
         cpu: common.cpu(),
@@ -234,6 +258,9 @@ fn served(report: &Report) -> String {
         thousandths(*sent),
         bytes / 1_000
     );
+    if let Some(metp) = report.metp {
+        text += &format!("; {} connected over METP, {} pictures refused", metp.receivers, metp.refused);
+    }
     for (receiver, feedback) in report.receivers.iter().take(4) {
         text +=
             &format!("; {receiver} shows {}, jitter {} ms", thousandths(feedback.shown), feedback.jitter_us / 1_000);
@@ -278,7 +305,9 @@ fn changed(level: Level, line: &str) -> Result<Level> {
 
 fn joining(options: Join) -> Result<()> {
     let common = &options.common;
+    let server = transport::server(options.address.as_ref(), &options.host);
     let settings = JoinOptions {
+        metp: common.transport.identity()?.map(|identity| MetpJoin { identity, server }),
         host: options.host,
         channel: common.channel.clone(),
         period: common.period(),

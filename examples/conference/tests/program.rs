@@ -5,7 +5,8 @@ use std::process::Command;
 /// What the program says when it is refused, without a daemon.
 fn refused(words: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qfabric-conference"));
-    let output = command.args(words.split(' ')).args(["--socket", "/nonexistent/qfabric.sock"]).output().unwrap();
+    command.args(words.split(' ')).args(["--socket", "/nonexistent/qfabric.sock"]).env_remove("QFABRIC_TLS");
+    let output = command.output().unwrap();
     assert!(!output.status.success(), "{words}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -20,6 +21,9 @@ fn wrong_uses_are_refused_with_the_value_and_the_next_step() {
         ("serve test --fragment 100", &["100", "16344"]),
         ("level jpeg:20:352x288", &["/nonexistent/qfabric.sock"]),
         ("join a --fps 0", &["0", "1..=100"]),
+        ("join a --transport metp", &["--tls FOLDER", "qfabric channel issue"]),
+        ("serve test --transport metp --tls /nonexistent --listen nowhere", &["nowhere"]),
+        ("serve test --transport metp --tls /nonexistent --tls-host a", &["/nonexistent", "check the path"]),
     ] {
         let refusal = refused(words);
         assert!(said.iter().all(|part| refusal.contains(part)), "{words}: {refusal}");

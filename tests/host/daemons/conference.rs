@@ -164,6 +164,32 @@ fn frames_are_shown_while_quality_size_and_codec_change() {
     assert!(told["receivers"].as_object().unwrap().keys().all(|name| name.starts_with("h1/")), "{told}");
 }
 
+/// The channel carries reports and levels only.
+#[test]
+fn pictures_over_metp_are_shown_while_the_level_changes_and_after_the_server_was_killed() {
+    let Some(site) = Site::started(&[0, 0]) else { return };
+    let metp = ["--transport", "metp", "--tls", "tls"];
+    let serve = |level: &str| Talker::serve(&site[0], &[&["--level", level][..], &metp].concat());
+    let address = format!("{}:7800", site.lan.address(0));
+    let mut server = serve("jpeg:80:640x480");
+    let client = Talker::start(&site[1], &[&["join", "h0", "--address", &address][..], &metp].concat());
+    client.shows("pictures over METP", 0);
+    server.say("quality 10");
+    client.shows("the new quality", 1);
+    let is_connected = |second: &Value| second["metp"]["receivers"] == 1 && second["sent"].as_u64() > Some(0);
+    server.until("a connection", is_connected);
+    let submitted = || {
+        let sources = site[0].show("video")?.hosts.into_iter().flat_map(|holding| holding.sources);
+        sources.filter_map(|source| source.counts).map(|counts| counts.submitted).max()
+    };
+    assert_eq!(submitted(), Some(0), "pictures are no events");
+    server.kill();
+    client.until("nothing is shown", |second| second["shown"] == 0);
+    let server = serve("jpeg:30:176x144");
+    client.shows("the second run", 0);
+    server.until("a connection again", is_connected);
+}
+
 #[test]
 fn a_missing_codec_is_named_and_the_conference_goes_on_with_jpeg() {
     let Some(site) = Site::started(&[0, 0]) else { return };

@@ -6,7 +6,7 @@ use qfabric_demo::Terminal;
 use qfabric_demo::children::Stop;
 use qfabric_qualman_bench::Options;
 
-use super::{Args, INTERRUPTED, seed_from_clock};
+use super::{Args, INTERRUPTED, RUNS, seed_from_clock};
 use crate::exit::{Done, Failure, Outcome};
 use crate::{interrupt, output};
 
@@ -15,12 +15,15 @@ pub(super) const WORD: &str = "qualman";
 
 /// Runs the experiments and prints their report.
 pub(super) fn run(args: Args) -> Outcome {
+    if args.full && args.runs.is_some() {
+        return Err(Failure::usage("--full means three runs with --only qualman\ntry: leave --runs or --full out"));
+    }
     let stop = Stop(interrupt::interrupted_or_hung_up()?);
     let options = Options {
         only: args.only.into_iter().filter(|word| word != WORD).collect(),
         frames: args.frames,
         seconds: args.seconds,
-        runs: args.runs,
+        runs: args.runs.unwrap_or(RUNS),
         background: args.hogs,
         cache: args.cache,
         out: args.out,

@@ -56,6 +56,8 @@ pub struct ConferenceRow {
     pub adaptation: Adaptation,
     /// Name of the client.
     pub client: String,
+    /// Number of the run of this scenario, from 1.
+    pub run: u32,
     /// 0 to 1: the mean over all seconds of the part of the wanted rate that was shown (at most 1) times what the level
     /// was worth (1 for the best level, 0.5 for the least one).
     pub utility: f64,
@@ -106,6 +108,24 @@ impl fmt::Display for Recovery {
     }
 }
 
+impl ConferenceRow {
+    /// The longest recovery in seconds; infinite if the rate did not come back.
+    pub(super) fn recovery(&self) -> f64 {
+        self.recovery_s.unwrap_or(f64::INFINITY)
+    }
+
+    /// The recoveries in the order of time.
+    pub(super) fn recoveries_text(&self) -> String {
+        self.recoveries.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether both rows are of the same client, in runs of the same scenario with the same adaptation.
+    pub(super) fn is_same_scenario(&self, other: &ConferenceRow) -> bool {
+        let of = |row: &ConferenceRow| (row.scenario.clone(), row.adaptation, row.client.clone());
+        of(self) == of(other)
+    }
+}
+
 impl Series {
     /// From `begin` on, for `seconds`.
     pub(super) fn new(begin: u64, seconds: f64, shown: &[ShownPicture], server: &[ServerSecond]) -> Series {
@@ -135,7 +155,7 @@ impl Series {
         series
     }
 
-    /// The row of the client.
+    /// The row of the client in the first run.
     pub(super) fn row(&self, scene: &Scene, timeline: &Timeline) -> ConferenceRow {
         let total: u32 = self.shown.iter().sum();
         let disturbed = timeline.disturbances(scene.strain).into_iter();
@@ -149,6 +169,7 @@ impl Series {
             scenario: scene.name.to_owned(),
             adaptation: scene.adaptation,
             client: "client".into(),
+            run: 1,
             utility: self.utility(),
             rate_mean: f64::from(total) / self.shown.len().max(1) as f64,
             jitter_p99_ms: self.jitter_p99(),

@@ -14,6 +14,7 @@ mod priority;
 mod scenes;
 mod shaped;
 mod site;
+mod spread;
 mod timeline;
 
 use std::path::Path;
@@ -25,6 +26,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 pub use figures::Figure;
 pub use measure::{ConferenceRow, Outcome, Recovery, Series};
 pub use scenes::Adaptation;
+pub use spread::ConferenceSpread;
 pub use timeline::{Disturbance, Place, Step, Strain, Timeline};
 
 use crate::children::{self, Hogs};
@@ -45,9 +47,9 @@ const HOGS: usize = 6;
 /// What was measured.
 #[derive(Clone, Debug)]
 pub struct ConferenceReport {
-    /// One row for each client of each scenario.
+    /// One row for each client in each run of each scenario.
     pub rows: Vec<ConferenceRow>,
-    /// What the plots show, scenario by scenario.
+    /// What the plots show, run by run.
     pub series: Vec<Series>,
     /// Runs that were asked for.
     planned: usize,
@@ -60,12 +62,13 @@ pub fn is_wanted(options: &Options) -> bool {
     options.only.iter().any(|word| word.eq_ignore_ascii_case("conference"))
 }
 
-/// Runs all scenarios, and writes the report after each: what comes later may fail. They need root, `taskset`, and the
-/// programs `qfabric-conference` and `qfabric-player`.
+/// Runs all scenarios as often as asked, in turns, and writes the report after each run: what comes later may fail.
+/// They need root, `taskset`, and the programs `qfabric-conference` and `qfabric-player`.
 pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceReport> {
     let _signals = stage::raise_on_signals(&options.stop)?;
-    let scenes = Scene::chosen(options);
-    let seconds = if options.full { timeline::PAPER } else { options.seconds / scenes.len() as f64 };
+    let (scenes, runs) = (Scene::chosen(options), options.runs.max(1));
+    let planned = scenes.len() * runs as usize;
+    let seconds = if options.full { timeline::PAPER } else { options.seconds / planned as f64 };
     let timeline = Timeline::of(seconds);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < 2 {
@@ -76,11 +79,14 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceR
     let mut report = ConferenceReport {
         rows: Vec::new(),
         series: Vec::new(),
-        planned: scenes.len(),
+        planned,
         timeline,
         circumstances: format!("{RATE} frames/s, {count} spinning programs, {cpus} CPUs"),
     };
-    for scene in scenes {
+    for (run, scene) in (1..=runs).flat_map(|run| scenes.iter().map(move |scene| (run, *scene))) {
+        let of_runs = if runs > 1 { format!(", run {run} of {runs}") } else { String::new() };
+        let stage = format!("scenario {} ({}){of_runs}: starting two hosts", scene.name, scene.adaptation);
+        progress.stage(&stage, timeline.seconds() as u64);
         let played = play(options, scene, timeline, count, progress);
         if played.is_err() && options.stop.check().is_err() {
             // Ctrl-C: the report has the runs before it.
@@ -88,7 +94,7 @@ pub fn run(options: &Options, progress: &mut dyn Progress) -> Result<ConferenceR
         }
         let series = played
             .inspect_err(|_| progress.note(&format!("the runs before the one that failed:\n{}", report.text())))?;
-        report.add(scene, series, options)?;
+        report.add(run, scene, series, options)?;
     }
     Ok(report)
 }
@@ -101,8 +107,6 @@ fn play(
     hogs: usize,
     progress: &mut dyn Progress,
 ) -> Result<Series> {
-    let stage = format!("scenario {} ({}): starting two hosts", scene.name, scene.adaptation);
-    progress.stage(&stage, timeline.seconds() as u64);
     let player = children::find_player()?;
     let site = Site::start(&scene, &options.stop)?;
     let spinning = [site::SERVER, site::CLIENT].map(|host| Hogs::start_on(&player, hogs, site.cpu(host)));
@@ -130,8 +134,8 @@ fn play(
 
 impl ConferenceReport {
     /// Adds a run, and writes the report so far.
-    fn add(&mut self, scene: Scene, series: Series, options: &Options) -> Result<()> {
-        self.rows.push(series.row(&scene, &self.timeline));
+    fn add(&mut self, run: u32, scene: Scene, series: Series, options: &Options) -> Result<()> {
+        self.rows.push(ConferenceRow { run, ..series.row(&scene, &self.timeline) });
         self.series.push(series);
         if let Some(path) = &options.json {
             write_whole(path, self.summary_json()?.as_bytes())?;
@@ -139,7 +143,12 @@ impl ConferenceReport {
         let (Some(out), Some(series)) = (&options.out, self.series.last()) else { return Ok(()) };
         std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
         write_whole(&out.join("conference.json"), self.summary_json()?.as_bytes())?;
-        self.write_run(out, &scene, series)
+        self.write_run(out, run, &scene, series)
+    }
+
+    /// The numbers of each scenario over its runs.
+    pub fn spreads(&self) -> Vec<ConferenceSpread> {
+        ConferenceSpread::of(&self.rows)
     }
 
     /// The figures that the runs so far can show.
@@ -161,18 +170,8 @@ impl ConferenceReport {
             "recovery",
             "level changes",
         ]);
-        for row in &self.rows {
-            let recovery = row.recoveries.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            table.add_row([
-                row.scenario.clone(),
-                row.adaptation.to_string(),
-                row.client.clone(),
-                format!("{:.2}", row.utility),
-                format!("{:.1}", row.rate_mean),
-                format!("{:.0} ms", row.jitter_p99_ms),
-                recovery,
-                row.quality_changes.to_string(),
-            ]);
+        for (spread, rows) in self.spreads().iter().zip(spread::groups(&self.rows)) {
+            table.add_row(cells(spread, &rows));
         }
         let (played, planned) = (self.rows.len(), self.planned);
         let missing = match played < planned {
@@ -186,7 +185,7 @@ impl ConferenceReport {
     /// The rows as JSON.
     pub fn summary_json(&self) -> Result<String> {
         let rows = serde_json::json!({
-            "rows": self.rows, "figures": self.figures(),
+            "rows": self.rows, "spreads": self.spreads(), "figures": self.figures(),
             "shortened": self.timeline.factor(), "seconds": self.timeline.seconds(),
             "circumstances": self.circumstances, "is_complete": self.rows.len() == self.planned,
         });
@@ -194,13 +193,28 @@ impl ConferenceReport {
     }
 
     /// Writes the series and the plots of a run into a folder.
-    fn write_run(&self, folder: &Path, scene: &Scene, series: &Series) -> Result<()> {
-        let name = scene.file();
+    fn write_run(&self, folder: &Path, run: u32, scene: &Scene, series: &Series) -> Result<()> {
+        let name = if run > 1 { format!("{}-{run}", scene.file()) } else { scene.file() };
         write_whole(&folder.join(format!("{name}-series.json")), &serde_json::to_vec(series)?)?;
         let plot = plot::Plot { scene, series, timeline: &self.timeline };
         plot.png(&folder.join(format!("{name}.png")))?;
         write_whole(&folder.join(format!("{name}.svg")), plot.svg()?.as_bytes())
     }
+}
+
+/// A row of the table: median (least to most) of the runs, and what became of the rate in each run.
+fn cells(spread: &ConferenceSpread, rows: &[&ConferenceRow]) -> [String; 8] {
+    let recoveries: Vec<String> = rows.iter().map(|row| row.recoveries_text()).collect();
+    [
+        spread.scenario.clone(),
+        spread.adaptation.to_string(),
+        spread.client.clone(),
+        spread.utility.text(|value| format!("{value:.2}")),
+        spread.rate_mean.text(|value| format!("{value:.1}")),
+        spread.jitter_p99_ms.text(|value| format!("{value:.0} ms")),
+        recoveries.join("; "),
+        spread.quality_changes.text(|value| value.to_string()),
+    ]
 }
 
 #[cfg(test)]
@@ -216,7 +230,7 @@ mod tests {
         let (rows, series, timeline) = (Vec::new(), Vec::new(), Timeline::of(42.0));
         let mut report = ConferenceReport { rows, series, planned: 2, timeline, circumstances: String::new() };
         for (at, scene) in scenes.into_iter().take(2).enumerate() {
-            report.add(scene, Series { shown: vec![20; 42], ..Series::default() }, &options).unwrap();
+            report.add(1, scene, Series { shown: vec![20; 42], ..Series::default() }, &options).unwrap();
             assert_eq!(report.text().contains("incomplete: 1 of 2 runs"), at == 0);
             let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
             assert_eq!(
@@ -227,5 +241,24 @@ mod tests {
             assert!(out.join(format!("{}-series.json", scene.file())).exists() && out.join("conference.json").exists());
         }
         assert!(report.text().contains("server kept, client kept"), "{}", report.text());
+    }
+
+    #[test]
+    fn a_scenario_that_was_played_twice_has_two_rows_one_spread_and_files_for_each_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let options = Options { out: Some(out.clone()), ..Options::default() };
+        let scene = Scene::chosen(&options)[0];
+        let (rows, series, timeline) = (Vec::new(), Vec::new(), Timeline::of(42.0));
+        let mut report = ConferenceReport { rows, series, planned: 2, timeline, circumstances: String::new() };
+        for (run, shown) in [(1, 20), (2, 10)] {
+            report.add(run, scene, Series { shown: vec![shown; 42], ..Series::default() }, &options).unwrap();
+        }
+        let written: serde_json::Value = serde_json::from_str(&report.summary_json().unwrap()).unwrap();
+        assert_eq!((&written["rows"][1]["run"], &written["spreads"][0]["runs"]), (&2.into(), &2.into()));
+        assert_eq!(written["spreads"][0]["rate_mean"]["least"], 10.0);
+        assert!(report.text().contains("15.0 (10.0 to 20.0)"), "{}", report.text());
+        let file = |end: &str| out.join(format!("{}{end}", scene.file())).exists();
+        assert!(file(".png") && file("-2.png") && file("-2-series.json"));
     }
 }

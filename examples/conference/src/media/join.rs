@@ -9,13 +9,16 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use qfabric_client::channel::{Channels, Event, Notice, Registration, SinkOptions, Source, SourceOptions, Submission};
+use qfabric_client::channel::{
+    Channels, Event, Notice, Registration, Sink, SinkOptions, Source, SourceOptions, Submission,
+};
 use qfabric_client::clock::{now, sleep_until, thread_cpu};
 use qfabric_types::{Instant, Nanos};
 use serde::Serialize;
 
 use super::codec::{CodecProblem, Decoder};
 use super::meter::Meter;
+use super::metp::{MetpJoin, Pictures};
 use super::playout::Playout;
 use super::retry::{Ended, Rooms, Stop, event_type};
 use super::service::{CpuTime, Service, is_amount};
@@ -30,6 +33,8 @@ const QUEUE: (usize, usize) = (8, 64);
 const QUEUE_BYTES: usize = 16 << 20;
 /// How often the receiver looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
+/// Events of the channel that are let go at once while pictures come over METP.
+const EVENTS: usize = 64;
 /// Pictures of another run of a server are taken after this silence.
 const SILENCE: Nanos = Nanos::from_millis(1_000);
 
@@ -46,6 +51,8 @@ pub struct JoinOptions {
     pub delay: Nanos,
     /// Codecs that are decoded; pictures of others are reported as missing.
     pub codecs: Vec<Codec>,
+    /// Gets pictures over METP instead of as events; none: as events.
+    pub metp: Option<MetpJoin>,
     /// CPU time that is reserved for the thread that decodes and shows; none: nothing is reserved.
     pub cpu: Option<CpuTime>,
     /// The daemon's socket; none: the usual places.
@@ -70,7 +77,7 @@ pub struct JoinReport {
 /// called once per second, and `log` gets a line of JSON for each picture that is shown.
 ///
 /// # Errors
-/// The daemon refuses the channel for good.
+/// The daemon refuses the channel, or the server the connection over METP, for good.
 pub fn join(options: &JoinOptions, log: Option<&mut (dyn Write + Send)>, report: &dyn Fn(&JoinReport)) -> Result<()> {
     let shared = Shared::new(options);
     thread::scope(|scope| {
@@ -198,6 +205,8 @@ impl<'a> Receiver<'a> {
 
     fn session(&mut self, report: &dyn Fn(&JoinReport), is_over: impl Fn() -> bool) -> Result<()> {
         let options = self.options;
+        let connect = |metp| Pictures::open(metp, &options.host, &options.channel, options.socket.as_ref());
+        let pictures = options.metp.as_ref().map(connect).transpose()?;
         let rooms = Rooms::enter(options.socket.as_ref(), &options.channel)?;
         let rate = (1_000_000_000 / options.period.get().max(1)) as i64;
         let application = Some("receiver".to_owned());
@@ -209,8 +218,13 @@ impl<'a> Receiver<'a> {
         let (kind, receiver) = (event_type(&rooms.talk, "feedback")?, sink.number());
         let back = Back { source, kind, receiver, registration, channels: &rooms.channels };
         while !options.stop.is_set() && !is_over() {
-            if let Some(received) = sink.next(LOOK)? {
-                self.take(&received.event());
+            match &pictures {
+                Some(pictures) => self.take_picture(pictures, &mut sink)?,
+                None => {
+                    if let Some(received) = sink.next(LOOK)? {
+                        self.take(&received.event());
+                    }
+                }
             }
             if now() >= self.told + SECOND {
                 let told = now();
@@ -222,10 +236,28 @@ impl<'a> Receiver<'a> {
     }
 
     fn take(&mut self, event: &Event<'_>) {
-        if event.host != self.options.host {
-            return;
+        if event.host == self.options.host {
+            self.take_part(event.payload);
         }
-        let parsed = FrameHeader::parse(event.payload);
+    }
+
+    /// Takes the next picture that comes over METP. Events of the channel come from other servers; they are let go, so
+    /// that they do not wait for this receiver.
+    fn take_picture(&mut self, pictures: &Pictures, sink: &mut Sink) -> Result<()> {
+        if let Some(message) = pictures.next(LOOK)? {
+            self.take_part(&message.data);
+        }
+        for _ in 0..EVENTS {
+            if sink.next(Duration::ZERO)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a part of a picture with its header.
+    fn take_part(&mut self, part: &[u8]) {
+        let parsed = FrameHeader::parse(part);
         let Ok((header, data)) = parsed.inspect_err(|error| self.complain(error)) else { return };
         let now = now();
         let other = |(stream, at): (u32, Instant)| stream != header.stream && now.since(at) < SILENCE;

@@ -10,6 +10,7 @@ use anyhow::{Context, Error, Result};
 use qfabric_client::channel::{Channel, Channels, Spec};
 use qfabric_client::{Client, ClientError};
 
+use super::metp::NoPictures;
 use crate::wire::{FRAMES, TALK};
 
 /// Time between two attempts to reach a daemon or a channel.
@@ -53,6 +54,9 @@ pub(super) struct Ended(pub String);
 fn is_passing(error: &Error) -> bool {
     if error.is::<Ended>() {
         return true;
+    }
+    if let Some(error) = error.downcast_ref::<NoPictures>() {
+        return error.is_passing();
     }
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Value(_) | ClientError::Contract(_) | ClientError::Version { .. }) | None => false,

@@ -19,6 +19,7 @@ use super::adapt::LevelLadder;
 use super::camera::{Camera, Source};
 use super::codec::{CodecProblem, CodedPicture, Encoder};
 use super::decided::DecidedLevel;
+use super::metp::{Audience, MetpReport, MetpServe};
 use super::picture::Scaler;
 use super::presets::PresetLadder;
 use super::receivers::{Listener, Receivers};
@@ -43,6 +44,8 @@ pub struct ServeOptions {
     pub deadline: Nanos,
     /// Largest length of the data of one event ([`wire::FRAGMENT`]).
     pub fragment: usize,
+    /// Sends pictures over METP instead of as events; none: as events.
+    pub metp: Option<MetpServe>,
     /// Chooses the level by the rate at the median receiver; with [`CpuTime::ByPolicy`] it only counts what a level is
     /// worth. None: the policies of this host's daemon may choose.
     pub ladder: Option<LevelLadder>,
@@ -70,7 +73,7 @@ pub struct Report {
     pub at_ns: u64,
     /// Pictures captured and coded.
     pub generated: u32,
-    /// Pictures handed to the channel.
+    /// Pictures handed to the channel, or to the connections over METP.
     pub sent: u32,
     /// Bytes of them.
     pub bytes: u64,
@@ -86,18 +89,22 @@ pub struct Report {
     pub left_out: Vec<String>,
     /// What receivers reported last, by host and number.
     pub receivers: BTreeMap<String, Feedback>,
+    /// The connections, if pictures are sent over METP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metp: Option<MetpReport>,
 }
 
 /// Serves until the options' `stop` is set; goes on by itself when the daemon was away.
 ///
 /// # Errors
-/// The source cannot be captured, or the daemon refuses the channel for good.
+/// The source cannot be captured, the daemon refuses the channel for good, or the certificate for METP cannot be used.
 pub fn serve(options: &ServeOptions, switch: &LevelSwitch, report: &(dyn Fn(&Report) + Sync)) -> Result<()> {
     let mut sender = Sender::new(options, switch)?;
     options.stop.retry(|| session(options, &mut sender, report))
 }
 
 fn session(options: &ServeOptions, sender: &mut Sender<'_>, report: &(dyn Fn(&Report) + Sync)) -> Result<()> {
+    sender.open_audience()?;
     let rooms = Rooms::enter(options.socket.as_ref(), &options.channel)?;
     let rate = (1_000_000_000 / options.period.get().max(1)) as i64;
     let registration = rooms.channels.register("server", &options.channel, &[("frame_rate", 1, rate)])?;
@@ -137,6 +144,8 @@ struct Sender<'a> {
     ladder: Option<LevelLadder>,
     decided: DecidedLevel,
     service: Option<Service>,
+    /// The receivers, if pictures are sent over METP.
+    audience: Option<Audience>,
     /// The last message about a level.
     said: String,
     /// How many receivers were left out in the last second.
@@ -177,6 +186,7 @@ impl<'a> Sender<'a> {
             ladder,
             decided: DecidedLevel::new(switch.level()),
             service: options.cpu.map(|cpu| Service::start(options.socket.as_ref(), options.period, cpu)),
+            audience: None,
             said: String::new(),
             left_out: 0,
             coded,
@@ -187,6 +197,15 @@ impl<'a> Sender<'a> {
             next: begin,
             second,
         })
+    }
+
+    /// Offers the pictures over METP, if that is wanted: once, also when the daemon was away in between.
+    fn open_audience(&mut self) -> Result<()> {
+        let options = self.options;
+        if let Some(metp) = options.metp.as_ref().filter(|_| self.audience.is_none()) {
+            self.audience = Some(Audience::open(metp, &options.channel, options.socket.as_ref())?);
+        }
+        Ok(())
     }
 
     fn send(
@@ -267,7 +286,12 @@ impl<'a> Sender<'a> {
 
     fn submit(&mut self, outlet: &Outlet<'_>, setting: Level, level: u32, generated: Instant) -> Result<()> {
         let (coded, bytes) = (&self.coded, self.coded.data.len());
-        let Some(parts) = FrameHeader::split(bytes, self.options.fragment) else {
+        let parts = match self.audience {
+            // METP cuts pictures into parts by itself.
+            Some(_) => (1..=wire::MAX_FRAME).contains(&bytes).then_some(1),
+            None => FrameHeader::split(bytes, self.options.fragment),
+        };
+        let Some(parts) = parts else {
             let most = wire::MAX_FRAME;
             eprintln!(
                 "qfabric-conference: a picture of {bytes} bytes, at most {most} are sent; choose a lower quality"
@@ -281,12 +305,13 @@ impl<'a> Sender<'a> {
         for part in 0..parts {
             header.part = part;
             header.encode(&coded.data, &mut self.event);
-            outlet.source.submit(&Submission {
-                event_type,
-                deadline,
-                payload: &self.event,
-                ..Submission::default()
-            })?;
+            let payload = &self.event;
+            match &mut self.audience {
+                Some(audience) => audience.send(&header, payload, self.options.deadline),
+                None => {
+                    outlet.source.submit(&Submission { event_type, deadline, payload, ..Submission::default() })?;
+                }
+            }
         }
         self.sent = self.sent.wrapping_add(1);
         self.second.bytes += u64::from(bytes);
@@ -310,6 +335,7 @@ impl<'a> Sender<'a> {
             service_ns: self.service.as_ref().map_or(0, |service| service.in_force().get()),
             left_out: receivers.without(self.switch.level().codec()),
             receivers: left,
+            metp: self.audience.as_ref().map(Audience::report),
         };
         self.name_left_out(&told.left_out);
         if let Some(ladder) = &mut self.ladder {
