@@ -127,7 +127,7 @@ impl Contestant {
         source.line("ready")?;
         let mut drain = start(&site.right, Policy::Fair, &["drain", topic], &self.path(&site.right, tag))?;
         drain.line("ready")?;
-        Ok(Flow { source, drain, _relays: relays })
+        Ok(Flow { source, drain, relays })
     }
 
     fn ask_foreign(self, site: &Site, policy: Policy, trips: &str) -> Result<[f64; 2]> {
@@ -149,7 +149,19 @@ impl Contestant {
 pub(crate) struct Flow {
     pub source: Process,
     pub drain: Process,
-    _relays: Option<[Process; 2]>,
+    relays: Option<[Process; 2]>,
+}
+
+impl Flow {
+    /// Names and ids of the processes that an event may pass.
+    pub(crate) fn processes(&self, site: &Site) -> Vec<(&'static str, u32)> {
+        let daemons = [("left daemon", site.left.daemon_id()), ("right daemon", site.right.daemon_id())];
+        let daemons = daemons.into_iter().filter_map(|(name, id)| Some((name, id?)));
+        let relays = self.relays.iter().flatten().map(Process::id);
+        let relays = ["left relay", "right relay"].into_iter().zip(relays);
+        let ends = [("publisher", self.source.id()), ("subscriber", self.drain.id())];
+        ends.into_iter().chain(daemons).chain(relays).collect()
+    }
 }
 
 /// Starts a part of this program on a host.

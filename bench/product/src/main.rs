@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod service;
 mod site;
+mod threads;
 mod wire;
 
 use std::env;
@@ -30,7 +31,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::contestant::Contestant;
 use crate::report::Report;
-use crate::run::Run;
+use crate::run::{Only, Run};
 use crate::site::Site;
 
 /// Measures channels between two hosts, from application to application, together with their rivals
@@ -54,6 +55,12 @@ struct Cli {
     /// Path of the program `qfabric` [default: cargo builds it]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Measures only a part of each round [default: all of it]
+    #[arg(long, value_name = "PART")]
+    only: Option<Only>,
+    /// Also reports CPU time and sleeps of each thread, for each event of the flows
+    #[arg(long)]
+    threads: bool,
     /// Additional line for the section [channels] of both daemons' configurations, such as 'priority = 0'
     #[arg(long, value_name = "LINE")]
     channels: Vec<String>,
@@ -88,7 +95,9 @@ fn measure(cli: &Cli) -> Result<()> {
     let (contestants, missing) = present(&cli.contestants);
     let trips = cli.trips as usize;
     let (site, records, failures) = (Site::start(&program, &cli.channels.join("\n"))?, Vec::new(), Vec::new());
-    let mut run = Run { site, trips, contestants, stop, records, failures, stolen: Vec::new(), measured: 0 };
+    let (only, has_threads, costs, stolen) = (cli.only, cli.threads, Vec::new(), Vec::new());
+    let mut run =
+        Run { site, trips, contestants, only, stop, records, has_threads, costs, failures, stolen, measured: 0 };
     let measured = (0..cli.rounds as usize).try_for_each(|round| run.round(round));
     // Ctrl-C ends the other processes too; their errors are not reported.
     ensure!(!run.stop.load(Ordering::Relaxed), "stopped");

@@ -10,6 +10,7 @@ use statrs::statistics::{Data, Max, Median, Min};
 use crate::contestant::Contestant;
 use crate::flow::RATE;
 use crate::run::{CONDITIONS, Condition, FLOWS, Record, Run};
+use crate::threads::Share;
 
 /// One number over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -148,7 +149,32 @@ impl<'a> Report<'a> {
         CONDITIONS.iter().for_each(|condition| text += &format!("{}\n\n", self.trips(condition)));
         self.missing.iter().for_each(|(who, why)| text += &format!("{} is missing: {why}\n", who.name()));
         self.run.failures.iter().for_each(|failure| text += &format!("{failure}\n"));
-        text + &format!("One publisher, one subscriber, 3 s\n{}\n\n{}\n", self.flows(), self.goal_table())
+        text += &format!("One publisher, one subscriber, 3 s\n{}\n\n", self.flows());
+        if self.run.has_threads {
+            text += &format!("For each event that was sent\n{}\n\n", self.threads());
+        }
+        text + &format!("{}\n", self.goal_table())
+    }
+
+    /// What each thread costs for an event.
+    fn threads(&self) -> Table {
+        let costs = &self.run.costs;
+        let mut rows: Vec<_> =
+            costs.iter().map(|cost| (cost.experiment, cost.contestant, &*cost.share.thread)).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let mut table = table(["thread", "CPU µs", "sleeps"].map(str::to_owned));
+        for row in rows {
+            let own = costs.iter().filter(|cost| (cost.experiment, cost.contestant, &*cost.share.thread) == row);
+            let cell = |of: fn(&Share) -> f64| {
+                let summary = Summary::of(own.clone().map(|cost| of(&cost.share)).collect());
+                summary.map_or("–".to_owned(), |summary| summary.text())
+            };
+            let (flow, who, thread) = row;
+            let cells = [cell(|share| share.cpu_us), cell(|share| share.sleeps)];
+            table.add_row([format!("{flow}, {who}, {thread}")].into_iter().chain(cells));
+        }
+        table
     }
 
     fn trips(&self, condition: &Condition) -> Table {
@@ -206,7 +232,7 @@ impl<'a> Report<'a> {
         let missing = self.missing.iter().map(|(who, why)| json!({ "contestant": who.name(), "why": why }));
         Ok(json!({
             "trips": self.run.trips, "stolen_percent": self.run.stolen, "records": self.run.records, "failures": self.run.failures,
-            "missing": missing.collect::<Vec<_>>(), "goals": goals.collect::<Vec<_>>(),
+            "threads": self.run.costs, "missing": missing.collect::<Vec<_>>(), "goals": goals.collect::<Vec<_>>(),
         }))
     }
 }

@@ -6,11 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::contestant::{Contestant, start_hogs};
 use crate::flow::STREAM;
 use crate::site::{Policy, Site};
+use crate::threads::{Cost, Look};
 
 /// Contestants of the one-way flows: throughput, rate, cost of submission.
 pub(crate) const FLOWS: [Contestant; 4] =
@@ -42,6 +44,15 @@ pub(crate) const CONDITIONS: [Condition; 4] = [
     Condition::new("busy, SCHED_FIFO", true, Policy::Fifo),
 ];
 
+/// A part of each round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Only {
+    /// Round trips of the contestants.
+    Trips,
+    /// Throughput, a fixed rate and the cost of submission.
+    Flows,
+}
+
 /// One number of one round.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
@@ -57,8 +68,13 @@ pub(crate) struct Run {
     pub site: Site,
     pub trips: usize,
     pub contestants: Vec<Contestant>,
+    /// The part that is measured; `None`: all.
+    pub only: Option<Only>,
     pub stop: Arc<AtomicBool>,
     pub records: Vec<Record>,
+    /// Whether the costs of threads are measured, and these costs.
+    pub has_threads: bool,
+    pub costs: Vec<Cost>,
     /// CPU time that the hypervisor took in each round, percent.
     pub stolen: Vec<f64>,
     /// Failed measurements: round, condition, name, reason.
@@ -71,6 +87,20 @@ impl Run {
     /// Round trips of all contestants under all conditions, then flows.
     pub(crate) fn round(&mut self, round: usize) -> Result<()> {
         let before = Cpu::now()?;
+        if self.only != Some(Only::Flows) {
+            self.round_trips(round)?;
+        }
+        if self.only != Some(Only::Trips) {
+            let mut all = FLOWS;
+            all.rotate_left(round % FLOWS.len());
+            all.iter().try_for_each(|who| self.flows(round, *who))?;
+        }
+        let stolen = before.stolen_percent(&Cpu::now()?);
+        self.stolen.push(stolen);
+        Ok(())
+    }
+
+    fn round_trips(&mut self, round: usize) -> Result<()> {
         let mut order = self.contestants.clone();
         order.rotate_left(round % self.contestants.len());
         for condition in CONDITIONS {
@@ -80,11 +110,6 @@ impl Run {
                 self.round_trip(round, condition, *contestant)?;
             }
         }
-        let mut all = FLOWS;
-        all.rotate_left(round % FLOWS.len());
-        all.iter().try_for_each(|who| self.flows(round, *who))?;
-        let stolen = before.stolen_percent(&Cpu::now()?);
-        self.stolen.push(stolen);
         Ok(())
     }
 
@@ -106,10 +131,10 @@ impl Run {
 
     fn flows(&mut self, round: usize, who: Contestant) -> Result<()> {
         eprintln!("round {}: throughput, rate, submission: {}", round + 1, who.name());
-        let Flow { sent, events, time, .. } = self.flow(who, "stream", "stream")?;
+        let Flow { sent, events, time, .. } = self.flow(round, who, "stream", "stream")?;
         let megabytes = (events - 1.0).max(0.0) * STREAM as f64 / time.max(1e-9) / 1e6;
         self.note(round, "stream", who, &[("MB/s", megabytes), ("sent", sent), ("lost", sent - events)]);
-        let Flow { sent, events, submitting, .. } = self.flow(who, "rate", "bulk")?;
+        let Flow { sent, events, submitting, .. } = self.flow(round, who, "rate", "bulk")?;
         let rate = [("events/s", sent / submitting), ("sent", sent), ("delivered", events), ("lost", sent - events)];
         self.note(round, "rate", who, &rate);
         let tag = self.next()?;
@@ -119,10 +144,16 @@ impl Run {
         Ok(())
     }
 
-    fn flow(&mut self, who: Contestant, part: &str, topic: &str) -> Result<Flow> {
+    fn flow(&mut self, round: usize, who: Contestant, experiment: &'static str, topic: &str) -> Result<Flow> {
         let tag = self.next()?;
-        let mut flow = who.start_flow(&self.site, part, topic, &tag)?;
+        let mut flow = who.start_flow(&self.site, experiment, topic, &tag)?;
+        let before = self.has_threads.then(|| Look::at(&flow.processes(&self.site)));
         let [sent, submitting] = flow.source.numbers()?;
+        if let Some(before) = before {
+            let shares = Look::at(&flow.processes(&self.site)).since(&before, sent);
+            let contestant = who.name();
+            self.costs.extend(shares.into_iter().map(|share| Cost { round, experiment, contestant, share }));
+        }
         // Waits for events on their way.
         thread::sleep(Duration::from_secs(1));
         flow.drain.ask()?;

@@ -148,6 +148,11 @@ impl Host {
         Ok(())
     }
 
+    /// Process id of the host's daemon, while it runs.
+    pub(crate) fn daemon_id(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Child::id)
+    }
+
     /// Socket of the host's daemon.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("qfabric.sock")

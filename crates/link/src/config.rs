@@ -130,6 +130,25 @@ pub enum Security {
     Tls(Box<Tls>),
 }
 
+/// The kernel's buffers of each data connection, in bytes; 0: the kernel chooses, and changes its choice with the rate.
+/// The kernel bounds both numbers (`net.core.wmem_max`, `net.core.rmem_max`). The plain engine ignores them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// The data that a slow link delays before further frames are dropped and counted: behind 400 kbit/s at most 3 s
+    /// with the default; with the kernel's own choice 16 s and growing. A link with a delay of 20 ms carries at most this
+    /// amount in 10 ms: 50 Mbit/s with the default.
+    pub send: u32,
+    /// One thread reads all connections, each until it is empty, so a control frame may wait for this amount while a
+    /// peer floods: about 0.2 ms with the default.
+    pub receive: u32,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers { send: 64 << 10, receive: 256 << 10 }
+    }
+}
+
 /// The network configuration of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -148,6 +167,7 @@ pub struct Config {
     /// The search for other hosts. The plain engine does not search.
     pub scouting: Scouting,
     pub security: Security,
+    pub buffers: Buffers,
 }
 
 impl Config {
@@ -162,6 +182,7 @@ impl Config {
             peers: Vec::new(),
             scouting: Scouting::Configured,
             security: Security::Insecure,
+            buffers: Buffers::default(),
         }
     }
 

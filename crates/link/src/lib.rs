@@ -27,7 +27,7 @@ mod zenoh;
 #[path = "without_zenoh.rs"]
 mod zenoh;
 
-pub use config::{Address, Config, EngineKind, Role, Scouting, Security};
+pub use config::{Address, Buffers, Config, EngineKind, Role, Scouting, Security};
 pub use engine::{Counters, Engine, EngineEvent, Handler, LEASE, MAX_FRAME, MAX_HOSTS, open};
 pub use error::Error;
 pub use link::{Link, Listener, NodeOwner};

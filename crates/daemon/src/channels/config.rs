@@ -3,14 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use qfabric_channel::Limits;
-use qfabric_link::Address;
-use qfabric_types::Nanos;
+use qfabric_link::{Address, Buffers};
 use qfabric_types::api::channel::Policy;
 use qfabric_types::channel::Name;
+use qfabric_types::{Bytes, Nanos};
 use serde::Deserialize;
 
 use super::path::KernelPathConfig;
 use super::rules::Rule;
+use crate::memory::MemoryAmount;
+
+/// Largest buffer of a data connection that may be configured.
+const LARGEST_BUFFER: Bytes = Bytes::from_mib(16);
+/// Smallest one: an event of the largest size that travels in one piece.
+const SMALLEST_BUFFER: u64 = 16 << 10;
 
 /// Whether this host takes part, its name, its network and its limits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -41,6 +47,11 @@ pub struct ChannelsConfig {
     pub insecure: bool,
     /// Real-time priority (SCHED_FIFO) of the threads that carry events to and from the network; 0: none.
     pub priority: u32,
+    /// The kernel's send buffer of the data connection to each other host; 0: the kernel chooses. Larger: more throughput
+    /// over long links; smaller: behind a slow link, old events are dropped earlier.
+    pub send_buffer: MemoryAmount,
+    /// The kernel's receive buffer of the data connection to each other host; 0: the kernel chooses.
+    pub receive_buffer: MemoryAmount,
     /// Largest number of connections to `channels.sock` at the same time.
     pub max_leases: usize,
     /// Largest number of connections of one user at the same time; root is excepted.
@@ -144,6 +155,8 @@ pub enum Lend {
 
 impl Default for ChannelsConfig {
     fn default() -> Self {
+        let Buffers { send, receive } = Buffers::default();
+        let [send_buffer, receive_buffer] = [send, receive].map(|bytes| MemoryAmount(Bytes::new(bytes.into())));
         ChannelsConfig {
             enabled: false,
             realm: "default".parse().expect("is a name"),
@@ -157,6 +170,8 @@ impl Default for ChannelsConfig {
             access: None,
             insecure: false,
             priority: 1,
+            send_buffer,
+            receive_buffer,
             max_leases: 256,
             max_leases_per_user: 64,
             max_members_per_user: Limits::HOST_MEMBERS / 4,
@@ -222,6 +237,9 @@ impl ChannelsConfig {
         if let Some((key, value, _, expected)) = wrong {
             return Some((key, value.to_string(), expected));
         }
+        if let Some(wrong) = self.bad_buffer() {
+            return Some(wrong);
+        }
         if !(Nanos::from_millis(1)..=Nanos::from_millis(1_000)).contains(&self.policy_budget) {
             return Some(("channels.policy_budget", self.policy_budget.to_string(), "1ms to 1s, per second"));
         }
@@ -243,6 +261,14 @@ impl ChannelsConfig {
             return Some(wrong);
         }
         self.enabled.then(|| self.untrusted().or_else(|| self.nameless())).flatten()
+    }
+
+    fn bad_buffer(&self) -> Option<OutOfRange> {
+        let range = SMALLEST_BUFFER..=LARGEST_BUFFER.get();
+        let both = [("channels.send_buffer", self.send_buffer), ("channels.receive_buffer", self.receive_buffer)];
+        let is_wrong = |amount: MemoryAmount| amount.0.get() != 0 && !range.contains(&amount.0.get());
+        let (key, MemoryAmount(bytes)) = both.into_iter().find(|(_, amount)| is_wrong(*amount))?;
+        Some((key, bytes.to_string(), "16K to 16M, or 0 for the kernel's own choice"))
     }
 
     /// With a network, exactly one of `tls` and `insecure` must be set.
@@ -355,6 +381,9 @@ mod tests {
     fn a_wrong_value_is_named_with_what_would_be_taken() {
         assert!(said("priority = 99").starts_with("channels.priority 99 0 (none)"));
         assert_eq!(said("policy_budget = '2s'"), "channels.policy_budget 2 s 1ms to 1s, per second");
+        assert!(said("send_buffer = '1K'").starts_with("channels.send_buffer "));
+        assert!(said("receive_buffer = '17M'").ends_with("16K to 16M, or 0 for the kernel's own choice"));
+        assert_eq!(said("send_buffer = '1M'\nreceive_buffer = 0"), "");
         assert!(said("report = '1ms'").starts_with("channels.report 1 ms 50ms to 60s"));
         assert!(said("slack = '11s'").starts_with("channels.slack 11 s 0ms to 10s"));
         assert!(said("lend_hold = '1s'").starts_with("channels.lend_hold 1 s 3s to 600s"));

@@ -11,7 +11,7 @@ use qfabric_host::manager::contracts::ContractMessage;
 use qfabric_host::manager::{Controller, Effect, Manager, Member, MemberOutput, Outcome, Recipient};
 use qfabric_link::security::{self, ChannelRights};
 use qfabric_link::{
-    self as link, Address, Attending, Counters, EngineKind, Link, Listener, NodeOwner, Role, Security, Tls,
+    self as link, Address, Attending, Buffers, Counters, EngineKind, Link, Listener, NodeOwner, Role, Security, Tls,
 };
 use qfabric_linux::clock;
 use qfabric_linux::sched_attr::{RESET_ON_FORK, SchedAttr};
@@ -261,6 +261,11 @@ pub(super) fn linked(config: &ChannelsConfig, host: Name) -> Result<Option<link:
             Scouting::Multicast => link::Scouting::Multicast,
         },
         security,
+        buffers: Buffers {
+            // Checked: at most 16 MiB.
+            send: u32::try_from(config.send_buffer.0.get()).unwrap_or(u32::MAX),
+            receive: u32::try_from(config.receive_buffer.0.get()).unwrap_or(u32::MAX),
+        },
         ..link::Config::new(host)
     }))
 }

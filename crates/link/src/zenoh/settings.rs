@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use zenoh::config::Config as ZenohConfig;
 
 use super::rules;
-use crate::config::{Address, Config, Role, Scouting, Security};
+use crate::config::{Address, Buffers, Config, Role, Scouting, Security};
 use crate::engine::SIGNS;
 use crate::{Error, LEASE, MAX_FRAME, MAX_HOSTS, Tls};
 
@@ -19,14 +19,6 @@ const DATA_QUEUE: u32 = 4;
 /// Bulk data waits at its source; the bytes that a node has under way (`Limits::BULK_UNDER_WAY`) have to fit in the
 /// queue.
 const BULK_QUEUE: u32 = 16;
-
-/// The kernel's send buffer of a data connection in bytes: the data that a slow link delays before further frames are
-/// dropped and counted (behind 400 kbit/s at most 3 s; with the kernel's own choice 16 s and growing). With a delay of
-/// 20 ms the link carries 50 Mbit/s.
-const DATA_SENT: u32 = 64 << 10;
-/// The kernel's receive buffer of a data connection in bytes. One thread reads all connections, each until it is empty,
-/// so a control frame may wait for this amount while a peer floods: about 0.2 ms.
-const DATA_RECEIVED: u32 = 256 << 10;
 
 /// Type of service of control frames, for switches and access points that use it: CS5, signalling (RFC 4594).
 const CONTROL_SERVICE: u8 = 0xa0;
@@ -121,18 +113,26 @@ fn certificates(tls: &Tls) -> Vec<(&'static str, Value)> {
 fn endpoints(config: &Config, addresses: &[Address]) -> Result<Vec<String>, Error> {
     let protocol = if config.security == Security::Insecure { "tcp" } else { "tls" };
     // A silent connection is closed as soon as one whose opening is not answered.
-    let handshake =
-        if protocol == "tls" { format!(";tls_handshake_timeout_ms={ACCEPT_TIMEOUT}") } else { String::new() };
+    let handshake = (protocol == "tls").then_some(("tls_handshake_timeout_ms", ACCEPT_TIMEOUT));
+    let Buffers { send, receive } = config.buffers;
+    let buffers = [("so_sndbuf", send), ("so_rcvbuf", receive)].into_iter().filter(|(_, bytes)| *bytes > 0);
+    let control = options([("dscp", u32::from(CONTROL_SERVICE))].into_iter().chain(handshake));
+    let data = options(buffers.chain(handshake));
     let mut endpoints = Vec::new();
     for address in addresses {
         let Address::Tcp { host, port } = address else { return Err(Error::UnixZenoh(address.clone())) };
-        let data = port.checked_add(1).filter(|next| *next > 1).ok_or_else(|| Error::Ports(address.clone()))?;
+        let next = port.checked_add(1).filter(|next| *next > 1).ok_or_else(|| Error::Ports(address.clone()))?;
         let at = |port| Address::Tcp { host: host.clone(), port };
-        endpoints.push(format!("{protocol}/{}?prio=1-3#dscp={CONTROL_SERVICE}{handshake}", at(*port)));
-        let buffers = format!("so_sndbuf={DATA_SENT};so_rcvbuf={DATA_RECEIVED}");
-        endpoints.push(format!("{protocol}/{}?prio=4-7#{buffers}{handshake}", at(data)));
+        endpoints.push(format!("{protocol}/{}?prio=1-3{control}", at(*port)));
+        endpoints.push(format!("{protocol}/{}?prio=4-7{data}", at(next)));
     }
     Ok(endpoints)
+}
+
+/// The options of an endpoint, with the sign in front of them; empty if there are none.
+fn options(all: impl Iterator<Item = (&'static str, u32)>) -> String {
+    let all: Vec<String> = all.map(|(key, value)| format!("{key}={value}")).collect();
+    if all.is_empty() { String::new() } else { format!("#{}", all.join(";")) }
 }
 
 #[cfg(test)]
@@ -150,6 +150,21 @@ mod tests {
         let unicast = |key: &str| settings.get_json(&format!("transport/unicast/{key}")).unwrap();
         let limits = ["max_sessions", "max_links", "accept_pending"].map(unicast);
         assert_eq!(limits, ["1024", "2", "64"], "SECURITY.md states these numbers");
+    }
+
+    #[test]
+    fn buffers_are_those_of_the_configuration_or_the_kernels_own() {
+        let data = |send, receive| {
+            let mut config = Config::new("a".parse().unwrap());
+            config.buffers = Buffers { send, receive };
+            let both = endpoints(&config, &["127.0.0.1:7700".parse().unwrap()]).unwrap();
+            settings(&Config { listen: vec!["127.0.0.1:7700".parse().unwrap()], ..config }).unwrap();
+            both[1].clone()
+        };
+        let Buffers { send, receive } = Buffers::default();
+        assert_eq!(data(send, receive), "tcp/127.0.0.1:7701?prio=4-7#so_sndbuf=65536;so_rcvbuf=262144");
+        assert_eq!(data(0, 1 << 20), "tcp/127.0.0.1:7701?prio=4-7#so_rcvbuf=1048576");
+        assert_eq!(data(0, 0), "tcp/127.0.0.1:7701?prio=4-7");
     }
 
     #[test]
