@@ -5,7 +5,7 @@ mod qualman;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use qfabric_demo::{Allocation, Options, Terminal, conference};
+use qfabric_demo::{Allocation, Options, Terminal, conference, events};
 use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
@@ -23,6 +23,7 @@ Examples: qfabric demo --out report
           qfabric demo --mechanism ext --out report
           qfabric demo --only conference --out report
           qfabric demo --only conference --only b --full --runs 3 --out report
+          qfabric demo --only events --seconds 180 --out report
           qfabric demo --only qualman --out report
           qfabric demo --only qualman --only cpu-1 --frames 150 --runs 1
 
@@ -58,9 +59,10 @@ pub(crate) struct Args {
     hogs: Option<usize>,
     /// Run only the policies whose `setting: policy` contains this word; may be repeated
     ///
-    /// Three words replace the two settings: `grid` plays many small scenarios, all or those whose names contain all
+    /// Four words replace the two settings: `grid` plays many small scenarios, all or those whose names contain all
     /// further words; `conference` plays the conference of two hosts, with all scenarios or those of further words `a`
-    /// to `f`; `qualman` plays the experiments of QualMan.
+    /// to `f`; `events` plays the experiments with servers whose load handlers report to another host, both or one of
+    /// them (`polls`, `classes`); `qualman` plays the experiments of QualMan.
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Run all policies, also the paper's predictors and players that skip frames
@@ -107,7 +109,9 @@ fn mechanisms() -> impl TypedValueParser<Value = MechanismName> {
 
 /// Refuses `--mechanism ext` with experiments that always use SCHED_DEADLINE or the dispatcher.
 fn check_mechanism(args: &Args) -> Result<(), Failure> {
-    let word = args.only.iter().find(|word| word.eq_ignore_ascii_case("conference") || *word == qualman::WORD);
+    let is_other =
+        |word: &&String| word.eq_ignore_ascii_case("conference") || *word == events::WORD || *word == qualman::WORD;
+    let word = args.only.iter().find(is_other);
     match word.filter(|_| args.mechanism == MechanismName::Ext) {
         Some(word) => {
             Err(Failure::usage(format!("--only {word} cannot play under --mechanism ext\ntry: leave --mechanism out")))
@@ -159,6 +163,11 @@ pub(crate) fn run(args: Args) -> Outcome {
     let failed = |error: anyhow::Error| Failure::fault(format!("{error:#}"));
     if conference::is_wanted(&options) {
         let report = conference::run(&options, &mut Terminal::default()).map_err(failed)?;
+        output::print(&if is_json_only { report.summary_json().map_err(failed)? } else { report.text() })?;
+        return Ok(Done(if stop.check().is_err() { INTERRUPTED } else { 0 }));
+    }
+    if events::is_wanted(&options) {
+        let report = events::run(&options, &mut Terminal::default()).map_err(failed)?;
         output::print(&if is_json_only { report.summary_json().map_err(failed)? } else { report.text() })?;
         return Ok(Done(if stop.check().is_err() { INTERRUPTED } else { 0 }));
     }

@@ -15,6 +15,7 @@ pub mod clips;
 pub mod conference;
 pub mod cpu_use;
 pub mod disturbance;
+pub mod events;
 pub mod grid;
 mod holding;
 pub mod live;

@@ -108,7 +108,8 @@ fn scenarios(options: &Options, player: &Path, cache: &Path, progress: &mut dyn 
     let plan = plan::plan(options.mechanism, options.seconds, &options.only, options.all, options.seed);
     ensure!(
         !plan.rounds.is_empty(),
-        "--only {:?} matches no round; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid, conference",
+        "--only {:?} matches no round; try: plain, nice, FIFO, static, GRUB, hint, oracle, hogs, shift, grid, \
+         conference, events",
         options.only
     );
     if !plan.left_out.is_empty() {

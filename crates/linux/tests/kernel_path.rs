@@ -1,6 +1,9 @@
 //! Tests of the kernel path between two hosts: network namespaces with a link. Nothing listens on the receiving host, so
 //! whatever changes there, the kernel changed.
 
+#[path = "../examples/kernel_path/flood.rs"]
+mod flood;
+
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -234,6 +237,23 @@ fn a_flood_of_random_datagrams_is_not_accepted() {
     assert_eq!(hosts.word(), before);
     sender.set(CHANNEL, 2, 2).unwrap();
     assert_eq!(hosts.counted(changes + 1).accepted, 2, "right changes are accepted after the flood");
+}
+
+/// The short form of what `cargo run --example kernel_path` does ten million times.
+#[test]
+fn of_forged_altered_replayed_and_foreign_changes_none_is_accepted_and_the_next_right_one_is() {
+    const TRIED: u64 = 100_000;
+    let Some(hosts) = hosts() else { return };
+    let seed = qfabric_linux::clock::now().get();
+    println!("seed {seed}");
+    let (socket, last) = (hosts.socket(), change(1_000, 50));
+    socket.send(&last.encode(&key(1))).unwrap();
+    hosts.counted(1);
+    let counts = flood::flood(&hosts.path, &socket, &key(1), last, TRIED, seed).unwrap();
+    let PathCounts { accepted, malformed, unknown, forged, denied, replayed, too_many } = counts;
+    assert_eq!([accepted, malformed, denied, too_many], [0; 4], "{counts:?}");
+    assert!(forged > TRIED / 3 && replayed > TRIED / 6 && unknown > TRIED / 6, "{counts:?}");
+    assert_eq!(hosts.word().map(|word| (word.value, word.sequence)), Some((51, 1_001)));
 }
 
 /// Changes of which each is right, or wrong in one way.

@@ -4,7 +4,7 @@ use crate::harness::answer;
 
 #[test]
 fn the_demo_under_ext_needs_sched_ext_and_plays_no_other_experiment() {
-    for word in ["conference", "qualman"] {
+    for word in ["conference", "events", "qualman"] {
         let line = format!("demo --mechanism ext --only {word}");
         answer(&line).expect(2, &[&format!("--only {word}"), "leave --mechanism out"]);
     }

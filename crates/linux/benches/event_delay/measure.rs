@@ -195,13 +195,15 @@ pub(crate) struct Row {
 #[derive(Debug)]
 pub(crate) struct Table {
     receiver: Receiver,
+    cpus: usize,
     pub rows: Vec<Row>,
 }
 
 /// Measures everything, beside two threads for each CPU that compute all the time.
 pub(crate) fn tables(kernel: &Kernel, plan: &Plan) -> [Table; 2] {
-    let _hogs: Vec<Worker> = (0..2 * CpuList::online().len()).map(|_| Worker::burning()).collect();
-    let mut tables = [Receiver::Sleeps, Receiver::Computes].map(|receiver| Table { receiver, rows: Vec::new() });
+    let cpus = CpuList::online().len();
+    let _hogs: Vec<Worker> = (0..2 * cpus).map(|_| Worker::burning()).collect();
+    let mut tables = [Receiver::Sleeps, Receiver::Computes].map(|receiver| Table { receiver, cpus, rows: Vec::new() });
     for table in &mut tables {
         for (name, mut way) in [("DEADLINE", Way::Deadline), ("FIFO", Way::Fifo), ("plain", Way::Plain)] {
             table.measure(kernel, plan, name, &mut way);
@@ -228,35 +230,36 @@ impl Table {
         self.rows.push(Row { name, delays: delays(kernel, plan, self.receiver, way) });
     }
 
-    /// Prints percentiles, their ratios to the first row, and the histogram.
-    pub(crate) fn print(&self) {
+    /// Percentiles, their ratios to the first row, and the histogram.
+    pub(crate) fn text(&self) -> String {
         let does = match self.receiver {
             Receiver::Sleeps => "sleeps until it comes",
             Receiver::Computes => "computes all the time",
         };
-        println!("\nFrom the raise of an event to the first instruction of its receiver, which {does}");
-        println!("{:<16} {:>12} {:>12} {:>12} {:>10} {:>10}", "", "p50", "p99", "longest", "p50 ratio", "p99 ratio");
+        let head = format!(
+            "\nFrom the raise of an event to the first instruction of its receiver, which {does} ({} CPUs)\n\
+             {:<16} {:>12} {:>12} {:>12} {:>10} {:>10}\n",
+            self.cpus, "", "p50", "p99", "longest", "p50 ratio", "p99 ratio"
+        );
         let first = self.rows.first().and_then(Row::percentiles);
-        for row in &self.rows {
-            match (row.percentiles(), &row.delays) {
-                (Some(own), _) => println!("{:<16} {}", row.name, line(own, first)),
-                (None, Err(why)) => println!("{:<16} not measured: {why}", row.name),
-                (None, Ok(_)) => println!("{:<16} no event", row.name),
-            }
-        }
-        self.print_histogram();
+        let lines = self.rows.iter().map(|row| match (row.percentiles(), &row.delays) {
+            (Some(own), _) => format!("{:<16} {}\n", row.name, line(own, first)),
+            (None, Err(why)) => format!("{:<16} not measured: {why}\n", row.name),
+            (None, Ok(_)) => format!("{:<16} no event\n", row.name),
+        });
+        head + &lines.collect::<String>() + &self.histogram()
     }
 
-    fn print_histogram(&self) {
+    fn histogram(&self) -> String {
         let measured: Vec<_> = self.rows.iter().filter_map(|row| Some((row.name, row.classes()?))).collect();
         let names: String = measured.iter().map(|(name, _)| format!(" {name:>14}")).collect();
-        println!("{:<16}{names}", "events");
-        for class in 0..CLASSES {
+        let lines = (0..CLASSES).map(|class| {
             let counts: String = measured.iter().map(|(_, classes)| format!(" {:>14}", classes[class])).collect();
             let above = if class + 1 == CLASSES { "≥" } else { "<" };
             let limit = format!("{above} {} µs", 1u64 << (class + 1).min(CLASSES - 1));
-            println!("{limit:<16}{counts}");
-        }
+            format!("{limit:<16}{counts}\n")
+        });
+        format!("{:<16}{names}\n", "events") + &lines.collect::<String>()
     }
 }
 

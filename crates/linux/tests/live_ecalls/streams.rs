@@ -267,3 +267,90 @@ fn a_port_has_one_chain_at_a_time() {
     client.write_all(b"anything").unwrap();
     receive(&mut client, "slow");
 }
+
+/// Reads until the client closes. Returns the bytes, and how often `recv` failed with `EAGAIN`.
+fn read_to_end(server: &mut TcpStream) -> (Vec<u8>, usize) {
+    let (mut bytes, mut part, mut empty) = (Vec::new(), [0; 512], 0);
+    loop {
+        match server.read(&mut part) {
+            Ok(0) => return (bytes, empty),
+            Ok(read) => bytes.extend_from_slice(&part[..read]),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                empty += 1;
+            }
+        }
+    }
+}
+
+/// A `recv` that waits fails with `EAGAIN` for events that do not reach the server, although the socket blocks (guide).
+/// It has no other error, fails at most twice for each event, and loses no byte.
+#[test]
+fn a_blocking_server_gets_all_bytes_that_pass_if_it_reads_again_after_eagain() {
+    const ROUNDS: usize = 100;
+    let Some(kernel) = kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let installed = install(&kernel, address, "return input.data[0] == 'p';").unwrap();
+    let mut client = connect(address);
+    let (mut server, _) = listener.accept().unwrap();
+    let reader = std::thread::spawn(move || read_to_end(&mut server));
+    let decided = |events: usize| {
+        let waited = (0..60_000).find(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            installed.counters().passed + installed.counters().blocked >= events as u64
+        });
+        assert!(waited.is_some(), "{:?}", installed.counters());
+    };
+    client.set_nodelay(true).unwrap();
+    for round in 0..ROUNDS {
+        client.write_all(b"dropped").unwrap();
+        decided(2 * round + 1);
+        client.write_all(b"passed").unwrap();
+        decided(2 * round + 2);
+    }
+    drop(client);
+    let (bytes, empty) = reader.join().unwrap();
+    assert_eq!(String::from_utf8_lossy(&bytes), "passed".repeat(ROUNDS));
+    println!("{empty} of {ROUNDS} dropped events ended a recv");
+    assert!(empty <= 4 * ROUNDS, "{empty}: more than two for each of {} events", 2 * ROUNDS);
+}
+
+/// The handler sends bytes that begin with `e` back to their client. The client's bytes for the server wait behind
+/// them.
+#[test]
+fn a_client_that_does_not_read_loses_no_byte_and_holds_up_no_other_client() {
+    const ECHOED: usize = 12 << 20;
+    let Some(kernel) = kernel() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let _installed = install(&kernel, address, "return input.data[0] == 'e' ? input.socket : 1;").unwrap();
+    let (mut client, mut server) = (connect(address), listener.accept().unwrap().0);
+    client.set_nodelay(true).unwrap();
+    server.set_nonblocking(true).unwrap();
+    for _ in 0..ECHOED >> 20 {
+        client.write_all(&[b'e'; 1 << 20]).unwrap();
+    }
+    let (mut other, mut other_server) = (connect(address), listener.accept().unwrap().0);
+    other.write_all(b"another client").unwrap();
+    let mut request = [0; 14];
+    assert!(read(&mut other_server, &mut request), "another client is served meanwhile");
+    assert_eq!(&request, b"another client");
+    // One that TCP joins to the bytes before it is an echo, too.
+    client.write_all(b"p").unwrap();
+    let mut echoes = client.try_clone().unwrap();
+    let reader = std::thread::spawn(move || echoes.read_exact(&mut vec![0; ECHOED]).unwrap());
+    let (mut byte, mut empty) = ([0; 1], 0);
+    let arrived = (0..60_000).any(|_| match server.read(&mut byte) {
+        Ok(read) => read == 1,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+            empty += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            client.write_all(b"p").unwrap();
+            false
+        }
+    });
+    assert!(arrived && byte == *b"p", "after {empty} attempts");
+    reader.join().unwrap();
+}

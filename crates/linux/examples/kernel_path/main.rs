@@ -1,10 +1,14 @@
 //! Sends changes of a parameter from one network namespace to another, and measures the kernel path between them: the
-//! time from `send` to the store in the receiving kernel, and the cost of accepted and refused datagrams. Then it sends a
-//! flood of forged changes (a million, or the number in the first argument), of which none may be accepted. As root:
+//! time from `send` to the store in the receiving kernel, and the cost of accepted and refused datagrams. Then it sends
+//! a flood of forged, altered, replayed and foreign changes (ten million, or the number in the first argument), of
+//! which none may be accepted. It prints the counts of the receiving kernel, and the seed that repeats the flood (the
+//! second argument). As root:
 //!
 //! `cargo run --release -p qfabric-linux --example kernel_path -- 100000000`
 //!
 //! While it runs, the kernel measures all BPF programs (`kernel.bpf_stats_enabled`).
+
+mod flood;
 
 use std::fs;
 use std::io;
@@ -12,21 +16,17 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::ExitCode;
 
 use qfabric_linux::clock;
-use qfabric_linux::kernel_path::{KernelPath, ParameterSender, PeerRights};
+use qfabric_linux::kernel_path::{AppliedParameter, KernelPath, ParameterSender, PathCounts, PeerRights};
 use qfabric_linux::namespace::{Namespace, may_make};
 use qfabric_linux::net::testing::{Interface, own_network};
-use qfabric_types::kernel_path::{CHANGE_BYTES, ParameterChange, PathKey};
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
+use qfabric_types::kernel_path::{ParameterChange, PathKey};
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const PORT: u16 = 4790;
 const CHANGES: u64 = 20_000;
-/// Forged changes without an argument.
-const FLOOD: u64 = 1_000_000;
-/// Changes in one datagram of the flood: they fit into an Ethernet frame.
-const TOGETHER: usize = 30;
+/// Wrong changes without an argument.
+const FLOOD: u64 = 10_000_000;
 const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 fn main() -> ExitCode {
@@ -80,27 +80,25 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
     }
     cost(&path, "unknown", |_| socket.send(&unknown.encode(&key(1))).map(drop))?;
     println!("{:?}; the last value is {}", path.counts(), path.word(0, 0).map_or(0, |word| word.value));
-    let changes = std::env::args().nth(1).map_or(Ok(FLOOD), |changes| changes.parse())?;
-    flood(&path, &socket, changes)
+    try_wrong_ones(&path, &socket)
 }
 
-/// Sends changes of the admitted peer, epoch and channel with random values, sequence numbers and tags.
-fn flood(path: &KernelPath, socket: &UdpSocket, changes: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let (before, word, begun) = (path.counts(), path.word(0, 0), clock::now());
-    let change = ParameterChange { peer: 1, epoch: 1, channel: 0, parameter: 0, value: 0, sequence: u64::MAX };
-    let (mut payload, mut random) = (change.encode(&key(2)).repeat(TOGETHER), ChaCha8Rng::seed_from_u64(before.forged));
-    while path.counts().forged - before.forged < changes {
-        for change in payload.chunks_mut(CHANGE_BYTES) {
-            random.fill_bytes(&mut change[16..]);
-        }
-        socket.send(&payload)?;
-    }
-    let (after, seconds) = (path.counts(), clock::now().since(begun).get() as f64 / 1e9);
-    let (forged, accepted) = (after.forged - before.forged, after.accepted - before.accepted);
-    println!("flood: {forged} forged changes in {seconds:.1} s, {accepted} accepted");
-    if accepted > 0 || path.word(0, 0) != word {
-        return Err("a forged change was accepted".into());
-    }
+/// The number in an argument of this program, or `usual` without it.
+fn argument(place: usize, usual: u64) -> Result<u64, std::num::ParseIntError> {
+    std::env::args().nth(place).map_or(Ok(usual), |number| number.parse())
+}
+
+/// Sends wrong changes after the last accepted one, and prints what became of them.
+fn try_wrong_ones(path: &KernelPath, socket: &UdpSocket) -> Result<(), Box<dyn std::error::Error>> {
+    let (changes, seed, begun) = (argument(1, FLOOD)?, argument(2, clock::now().get())?, clock::now());
+    let AppliedParameter { peer, epoch, value, sequence, .. } = path.word(0, 0).ok_or("nothing was accepted before")?;
+    let last = ParameterChange { peer, epoch, channel: 0, parameter: 0, value, sequence };
+    let PathCounts { accepted, malformed, unknown, forged, denied, replayed, too_many } =
+        flood::flood(path, socket, &key(1), last, changes, seed)?;
+    let (others, seconds) = (malformed + denied + too_many, clock::now().since(begun).get() as f64 / 1e9);
+    let tried = forged + replayed + unknown + others + accepted;
+    println!("flood: {tried} wrong changes in {seconds:.1} s, {accepted} accepted (seed {seed})");
+    println!("  forged {forged}, replayed {replayed}, unknown {unknown}, others {others}");
     Ok(())
 }
 
