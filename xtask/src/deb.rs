@@ -10,6 +10,9 @@ use xshell::{Shell, cmd};
 use crate::tools::{python_tool, target};
 use crate::{install, setup};
 
+/// The promise for the installed programs: those of the package `qfabric`.
+const MOST_MEGABYTES: f64 = 35.0;
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// Added to the version, such as `+1`: apt upgrades only to a larger version
@@ -28,20 +31,39 @@ pub(crate) struct Options {
 
 /// Builds everything and prints the paths of the packages.
 pub(crate) fn run(sh: &Shell, options: &Options) -> Result<()> {
-    setup::for_packages(sh)?;
-    install::build(sh)?;
-    let version = format!("{}{}", env!("CARGO_PKG_VERSION"), options.suffix);
-    let source = target(sh)?.join("deb").join(format!("qfabric-{version}"));
-    stage(sh, &source, &version)?;
-    let packages = packages(sh, &source, &options.out)?;
+    let packages = make(sh, &options.suffix, &options.out)?;
     if options.lint {
         let packages = &packages;
         cmd!(sh, "lintian --allow-root --fail-on error --tag-display-limit 0 {packages...}").run()?;
     }
     for package in packages {
-        println!("{}", package.display());
+        let kibibytes = cmd!(sh, "dpkg-deb --field {package} Installed-Size").read()?;
+        let kibibytes = kibibytes.trim().parse::<u64>().context("the size of a package")?;
+        println!("{}: {}", package.display(), size(&package, kibibytes));
     }
     if options.no_wheel { Ok(()) } else { wheel(sh, &options.out) }
+}
+
+/// Builds everything and makes the packages in `out`, with `suffix` behind the version; returns their paths.
+pub(crate) fn make(sh: &Shell, suffix: &str, out: &Path) -> Result<Vec<PathBuf>> {
+    setup::for_packages(sh)?;
+    install::build(sh)?;
+    let version = format!("{}{suffix}", env!("CARGO_PKG_VERSION"));
+    let source = target(sh)?.join("deb").join(format!("qfabric-{version}"));
+    stage(sh, &source, &version)?;
+    packages(sh, &source, out)
+}
+
+/// What a package needs on the disk, beside the promise of `SPECIFICATION.md` for the programs.
+fn size(package: &Path, kibibytes: u64) -> String {
+    let megabytes = kibibytes as f64 * 1024.0 / 1e6;
+    let is_promised = package.file_name().is_some_and(|name| name.to_string_lossy().starts_with("qfabric_"));
+    let verdict = match (is_promised, megabytes <= MOST_MEGABYTES) {
+        (false, _) => String::new(),
+        (true, true) => format!(", of at most {MOST_MEGABYTES} MB"),
+        (true, false) => format!(", above the promise of {MOST_MEGABYTES} MB"),
+    };
+    format!("{megabytes:.1} MB installed{verdict}")
 }
 
 /// Makes a source folder for dpkg-buildpackage: Debian's files, and what `make install` would install.
@@ -163,6 +185,16 @@ mod tests {
         let added = manifest.lines().find_map(|line| line.trim().strip_prefix("add: [")).unwrap_or_default();
         let added: String = added.trim_end_matches(']').split(", ").map(|name| format!("cap_{name},")).collect();
         assert_eq!(capabilities(&added), all(), "the capabilities in qfabric.yaml");
+    }
+
+    #[test]
+    fn the_size_of_the_programs_is_compared_with_the_promise() {
+        let of = |package: &str, kibibytes| size(Path::new(package), kibibytes);
+        assert_eq!(of("out/packages/qfabric_0.1.0_amd64.deb", 34_179), "35.0 MB installed, of at most 35 MB");
+        assert_eq!(of("qfabric_0.1.0_amd64.deb", 40_000), "41.0 MB installed, above the promise of 35 MB");
+        assert_eq!(of("qfabric-dev_0.1.0_amd64.deb", 40_000), "41.0 MB installed");
+        let promise = format!("| The installed programs have at most {MOST_MEGABYTES} MB |");
+        assert!(text("SPECIFICATION.md").contains(&promise), "{promise}");
     }
 
     #[test]

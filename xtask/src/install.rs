@@ -22,8 +22,20 @@ pub(crate) fn build(sh: &Shell) -> Result<()> {
     laboratory::build(sh)?;
     let packages = ["qfabric-cli", "qfabric-player", "qfabric-conference", "qfabric-ffi"].map(|name| ["-p", name]);
     let packages = packages.as_flattened();
-    cmd!(sh, "cargo build --profile {PROFILE} --locked {packages...}").run()?;
+    let libc = cmd!(sh, "getconf GNU_LIBC_VERSION").quiet().ignore_stderr().read().unwrap_or_default();
+    let settings: Vec<&str> = linking(&libc).into_iter().flat_map(|setting| ["--config", setting]).collect();
+    cmd!(sh, "cargo build --profile {PROFILE} --locked {settings...} {packages...}").run()?;
     Ok(())
+}
+
+/// The setting of cargo that packs relocations, if the C library `libc` (as `getconf` names it) reads them. Each
+/// address in a table of methods is a relocation of 24 bytes, or of a few bits if they are packed. Linkers that cannot
+/// pack ignore the word with a warning. `build.rustflags` is the weakest of cargo's settings: flags of the user are
+/// added to it, or replace it.
+fn linking(libc: &str) -> Option<&'static str> {
+    let (major, minor) = libc.trim().strip_prefix("glibc ")?.split_once('.')?;
+    let version = (major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?);
+    (version >= (2, 36)).then_some(r#"build.rustflags=["-Clink-arg=-Wl,-z,pack-relative-relocs"]"#)
 }
 
 /// Installs what [`build`] has built.
@@ -91,6 +103,16 @@ mod tests {
     fn text(file: &str) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         fs::read_to_string(root.join(file)).unwrap()
+    }
+
+    #[test]
+    fn relocations_are_packed_only_for_a_c_library_that_reads_them() {
+        for libc in ["glibc 2.36\n", "glibc 2.41", "glibc 3.0"] {
+            assert!(linking(libc).is_some(), "{libc}");
+        }
+        for libc in ["glibc 2.35", "glibc 2.4", "glibc", "musl 1.2.5", ""] {
+            assert_eq!(linking(libc), None, "{libc}");
+        }
     }
 
     #[test]

@@ -58,6 +58,12 @@ const PACKAGING: [Need; 2] = [
     Need { package: "debhelper", why: "follows Debian's rules for packages", is_met: |sh| works(sh, "which dh") },
 ];
 
+/// What only `xtask vm packages` needs.
+const TRYING_PACKAGES: [Need; 2] = [
+    Need { package: "mmdebstrap", why: "makes a fresh Debian", is_met: |sh| works(sh, "mmdebstrap --version") },
+    Need { package: "cpio", why: "puts it into the machine", is_met: |sh| works(sh, "cpio --version") },
+];
+
 /// Installs the missing packages and prints them.
 pub(crate) fn run(sh: &Shell) -> Result<()> {
     meet(sh, &DEMO.iter().chain(&TESTS).collect::<Vec<_>>())?;
@@ -70,6 +76,12 @@ pub(crate) fn run(sh: &Shell) -> Result<()> {
 /// The same, without the packages that the demo can do without: it is somebody's first minutes.
 pub(crate) fn for_the_demo(sh: &Shell) -> Result<()> {
     meet(sh, &DEMO.iter().collect::<Vec<_>>())
+}
+
+/// The same, with what starts a fresh Debian with packages in it.
+pub(crate) fn for_trying_packages(sh: &Shell) -> Result<()> {
+    run(sh)?;
+    meet(sh, &TRYING_PACKAGES.iter().collect::<Vec<_>>())
 }
 
 /// The same, with the packages that build Debian packages.

@@ -277,20 +277,22 @@ impl Records {
 
     fn page_of_all(&self, query: Query, now: Instant) -> Timeline {
         let since = self.users.values().map(|held| held.since).fold(self.since, Instant::max);
-        let start = query.from.min(self.next);
+        let end = query.before.min(self.next);
+        let start = query.from.min(end);
         let mut users: Vec<_> = self.users.values().map(|held| held.since_number(start).peekable()).collect();
         let in_order = std::iter::from_fn(move || {
             let first = users.iter_mut().filter_map(|own| own.peek().map(|entry| entry.number)).min()?;
             users.iter_mut().find_map(|own| own.next_if(|entry| entry.number == first))
         });
-        self.page(Range { start, end: self.next, since }, in_order.map(|entry| (entry.number, entry)), query, now)
+        self.page(Range { start, end, since }, in_order.map(|entry| (entry.number, entry)), query, now)
     }
 
     fn page_of(&self, uid: u32, query: Query, now: Instant) -> Timeline {
         let Some(held) = self.users.get(&uid) else {
             return Timeline { now_ns: now, complete_since_ns: self.since, ..Timeline::default() };
         };
-        let (start, end) = (query.from.min(held.end()), held.end());
+        let end = query.before.min(held.end());
+        let start = query.from.min(end);
         let first = start.max(held.first);
         self.page(Range { start, end, since: held.since }, (first..).zip(held.from(first)), query, now)
     }
@@ -298,10 +300,11 @@ impl Records {
     fn page<'a>(
         &self,
         range: Range,
-        mut entries: impl Iterator<Item = (u64, &'a Entry)>,
+        entries: impl Iterator<Item = (u64, &'a Entry)>,
         query: Query,
         now: Instant,
     ) -> Timeline {
+        let mut entries = entries.take_while(|(number, _)| *number < range.end);
         let (mut next, mut lost, mut records) = (range.start, 0, Vec::new());
         for _ in 0..LOOKED_AT {
             if records.len() >= PAGE {
@@ -348,16 +351,25 @@ fn shorten(event: &mut TimelineEvent) {
 }
 
 /// Which records a caller asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     /// Number of the first record; 0: from the oldest one on.
     pub from: u64,
+    /// Number after the last record.
+    pub before: u64,
     /// Only records of this time or later.
     pub since: Instant,
 }
 
+impl Default for Query {
+    /// All records.
+    fn default() -> Self {
+        Query { from: 0, before: u64::MAX, since: Instant::ZERO }
+    }
+}
+
 impl Query {
-    /// Reads `from=NUMBER&since_ns=NUMBER`; both may be left out.
+    /// Reads `from=NUMBER&before=NUMBER&since_ns=NUMBER`; each may be left out.
     pub(crate) fn parse(text: &str) -> Result<Query, Problem> {
         let mut query = Query::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -366,8 +378,12 @@ impl Query {
             let number = || value.parse::<u64>().map_err(|_| problem::invalid(format!("{shown:?} is not KEY=NUMBER")));
             match key {
                 "from" => query.from = number()?,
+                "before" => query.before = number()?,
                 "since_ns" => query.since = Instant::new(number()?),
-                _ => return Err(problem::invalid(format!("{shown:?} is unknown; use from=NUMBER or since_ns=NUMBER"))),
+                _ => {
+                    let known = "from=NUMBER, before=NUMBER or since_ns=NUMBER";
+                    return Err(problem::invalid(format!("{shown:?} is unknown; use {known}")));
+                }
             }
         }
         Ok(query)
@@ -436,6 +452,29 @@ mod tests {
         assert!(records.windows(2).all(|pair| pair[0].at_ns.get() + 1 == pair[1].at_ns.get()));
         assert_eq!(all(&recorder, peer(0), total as u64), (vec![], 0), "nothing is new");
         assert_eq!(all(&recorder, peer(0), u64::MAX), (vec![], 0), "a number beyond the end");
+    }
+
+    /// As the web page reads: the end first, then older pages until none is left.
+    #[test]
+    fn pages_from_the_end_backwards_have_every_kept_record_once() {
+        let recorder = Recorder::default();
+        for at in 0..(CHUNK * CHUNKS + 3 * CHUNK + 7) as u64 {
+            recorder.decided(5 + (at % 2) as u32, Instant::new(at), decision(1, ""));
+        }
+        for uid in [0, 5] {
+            let begin = recorder.page(peer(uid), Query { from: u64::MAX, ..Query::default() }, Instant::new(1));
+            assert!(begin.records.is_empty() && !begin.more, "nothing is newer than the end");
+            let (mut before, mut times) = (begin.next, Vec::new());
+            while before > 0 {
+                let from = before.saturating_sub(PAGE as u64);
+                let older = recorder.page(peer(uid), Query { from, before, ..Query::default() }, Instant::new(1));
+                assert!(older.next == before && !older.more, "a page has room for all records between the numbers");
+                times.splice(0..0, older.records.iter().map(|record| record.at_ns));
+                before = if older.records.is_empty() || older.lost > 0 { 0 } else { from };
+            }
+            let forwards: Vec<_> = all(&recorder, peer(uid), 0).0.iter().map(|record| record.at_ns).collect();
+            assert!(times == forwards && times.len() > PAGE, "{} backwards, {} forwards", times.len(), forwards.len());
+        }
     }
 
     #[test]
@@ -533,9 +572,10 @@ mod tests {
 
     #[test]
     fn a_query_of_unknown_keys_or_no_number_is_refused() {
-        let query = |from, since| Query { from, since: Instant::new(since) };
+        let query = |from, since| Query { from, since: Instant::new(since), ..Query::default() };
         assert_eq!(Query::parse("").unwrap(), query(0, 0));
         assert_eq!(Query::parse("since_ns=7&from=3").unwrap(), query(3, 7));
+        assert_eq!(Query::parse("before=9&from=3").unwrap(), Query { before: 9, ..query(3, 0) });
         for text in ["from=-1", "from", "from=1e3", "last=60s", "since_ns=99999999999999999999", &"x".repeat(9_999)] {
             let problem = Query::parse(text).unwrap_err();
             assert!(problem.code == "invalid" && problem.message.len() < 120, "{problem:?}");

@@ -619,13 +619,16 @@ impl App {
         Some(crate::utility::status(self.contract.utility.as_ref()?, self.utility.as_ref()?, self.granted))
     }
 
+    /// Its state, without the profile of its contract: the client that requested the contract has the profile, and a
+    /// copy for each reader would cost the control thread more than all else. So the contract shown must never be put
+    /// in force: it would lose the profile.
     pub(crate) fn application(&self, now: Instant) -> Application {
         let status = |t: &Thread| ThreadStatus { tid: t.id, reservation: t.applied.map(|value| value.reservation) };
         Application {
             id: self.id,
             pid: self.pid,
             owner: self.owner,
-            contract: self.contract.clone(),
+            contract: self.contract.without_profile(),
             guaranteed: self.guarantee.share,
             invariance: self.guarantee.invariance,
             wanted: self.wanted,

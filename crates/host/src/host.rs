@@ -197,6 +197,12 @@ impl Host {
         self.find_present(app).ok().map(|at| self.apps[at].application(self.now))
     }
 
+    /// The contract of one application, with the profile that [`Host::application`] leaves out; `None` if it is
+    /// leaving.
+    pub fn contract(&self, app: AppId) -> Option<&Contract> {
+        self.find_present(app).ok().map(|at| &self.apps[at].contract)
+    }
+
     /// Jobs of an application that ended, and the number of misses among them. A change of the period resets both.
     pub fn jobs(&self, app: AppId) -> Option<(u64, u64)> {
         self.find(app).map(|at| self.apps[at].jobs())

@@ -383,6 +383,10 @@ fn a_profile_determines_the_guarantee_of_class_a() {
     assert!(guaranteed >= share(20) && guaranteed < share(60), "{guaranteed}");
     let invariance = bench.host.application(app).unwrap().invariance.expect("the contract has a profile");
     assert!(invariance.holds && invariance.alpha == 1.0, "{invariance:?}");
+    let shown = [bench.host.application(app), bench.host.status().applications.pop()].map(Option::unwrap);
+    assert!(shown.iter().all(|app| app.contract.profile.is_none()), "a long profile is not copied for each reader");
+    let in_force = bench.host.contract(app).unwrap();
+    assert_eq!(in_force.profile, contract.profile, "a decision about the contract must not lose it");
     contract.profile = None;
     let refused = bench.change(app, &contract).unwrap_err();
     assert_eq!(refused.code, "no_profile", "class A that needs a whole CPU by default");

@@ -254,6 +254,39 @@ impl Contract {
     /// The default maximum bandwidth.
     pub const MAX_BANDWIDTH: Share = Share::from_ppm(950_000);
 
+    /// A copy without the profile, which alone may be long: 64 KiB.
+    pub fn without_profile(&self) -> Contract {
+        Contract {
+            name: self.name.clone(),
+            class: self.class,
+            period: self.period,
+            server_period: self.server_period,
+            jobs: self.jobs,
+            predictor: self.predictor,
+            rho: self.rho,
+            choice: self.choice,
+            early: self.early,
+            late: self.late,
+            max_bandwidth: self.max_bandwidth,
+            guaranteed: self.guaranteed,
+            recovery_jobs: self.recovery_jobs,
+            deviation: self.deviation,
+            profile: None,
+            priority: self.priority,
+            weight: self.weight,
+            reclaiming: self.reclaiming,
+            give_back: self.give_back,
+            service: self.service,
+            fixed: self.fixed,
+            window: self.window,
+            work_conserving: self.work_conserving,
+            favour_events: self.favour_events,
+            controller: self.controller,
+            memory: self.memory,
+            utility: self.utility.clone(),
+        }
+    }
+
     /// A class C contract for jobs every `period`, with sensible defaults.
     pub fn new(name: &str, period: Nanos) -> Self {
         Contract {
@@ -486,6 +519,16 @@ mod tests {
     fn the_defaults_are_a_valid_contract() {
         assert_eq!(Contract::default().check(), Ok(()));
         assert_eq!(Contract::new("odd", Nanos::new(100_001)).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_copy_without_the_profile_has_all_else() {
+        let mut contract = Contract { priority: 7, window: "1/4".parse().ok(), ..Contract::default() };
+        contract.profile = Some(Profile { costs: vec![Nanos::from_millis(1)], hints: vec![] });
+        let copy = contract.without_profile();
+        assert_ne!(copy, contract);
+        contract.profile = None;
+        assert_eq!(copy, contract);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod image;
 mod kernels;
 mod matrix;
 mod modules;
+mod packages;
 mod plan;
 mod qemu;
 mod run;
@@ -40,6 +41,8 @@ pub(crate) enum Job {
     Run(run::Options),
     /// Run the tests of tests/vm/plan.toml
     Test(test::Options),
+    /// Try the Debian packages under a real systemd: installed, started, killed, upgraded, removed
+    Packages(packages::Options),
     /// Remove all kernels from the cache
     Clean,
 }
@@ -51,6 +54,7 @@ pub(crate) fn run(sh: &Shell, root: &Path, job: Job) -> Result<ExitCode> {
         Job::List => list(sh, root)?,
         Job::Run(options) => return run::run(sh, root, &options),
         Job::Test(options) => test::run(sh, root, &options)?,
+        Job::Packages(options) => packages::run(sh, root, &options)?,
         Job::Clean => Cache::open(sh)?.clean()?,
     }
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,7 @@ use qfabric_client::channel::{
 };
 
 use qfabric_types::api::{ApplicationRequest, ApplicationScope};
-use qfabric_types::{Class, Contract, Nanos, Share, ThreadId};
+use qfabric_types::{Class, Contract, Nanos, Profile, Share, ThreadId};
 
 use crate::channels::{FORMAT, Host, live, two_hosts};
 use crate::harness::{Answer, qfabric};
@@ -420,16 +420,22 @@ fn the_policy_cpu_raises_a_guarantee_and_gives_it_back_when_it_stops() {
     let camera = channels.register("camera", "video", &[]).unwrap();
     // 20 events per second need 0.01 CPU · 20 and 15 %.
     let reports = Lock::new(vec![("app.cpu", 50_000), ("app.generated_milli", 5_000)]);
-    while_under_contract(&client, Contract::new("camera", Nanos::from_millis(40)), || {
+    let profile = Some(Profile { costs: vec![Nanos::from_millis(1); 50], hints: Vec::new() });
+    let contract = Contract { profile, ..Contract::new("camera", Nanos::from_millis(40)) };
+    // The API shows no profile, but what follows from it.
+    let has_profile = || client.applications().unwrap().remove(0).invariance.is_some();
+    while_under_contract(&client, contract, || {
         let own = contract_in_force(&client);
         assert_eq!((own.class, own.guaranteed), (Class::C, None));
         alpha.run(&["policy", "start", "cpu", "--channel", "video", "--rate", "20"]).expect(0, &["cpu.video runs"]);
         while_reported(&camera, &reports, || {
             wait_until(|| contract_in_force(&client).guaranteed.is_some_and(|share| share >= Share::from_ppm(200_000)));
             assert_eq!(contract_in_force(&client).class, Class::B);
+            assert!(has_profile(), "a decision keeps the profile");
             alpha.run(&["policy", "ls"]).expect(0, &["app.cpu_guaranteed for camera"]);
             alpha.run(&["policy", "stop", "cpu.video"]).expect(0, &[]);
             wait_until(|| contract_in_force(&client) == own);
+            assert!(has_profile(), "the end of the decision keeps the profile");
         });
     });
 }

@@ -261,7 +261,7 @@ async fn admit(
 }
 
 fn created(application: Application) -> Response {
-    (StatusCode::CREATED, Json(without_profile(application))).into_response()
+    (StatusCode::CREATED, Json(application)).into_response()
 }
 
 fn claimed(text: &str) -> Result<Claim, Problem> {
@@ -276,7 +276,7 @@ pub(crate) async fn list(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
 ) -> Answer<Json<Vec<Application>>> {
-    Ok(Json(status_without_profiles(&context, peer).await?.applications))
+    Ok(Json(complete_status(&context, peer).await?.applications))
 }
 
 /// Show the state of the whole host
@@ -285,7 +285,7 @@ pub(crate) async fn status(
     State(context): State<Context>,
     Extension(peer): Extension<Peer>,
 ) -> Answer<Json<HostStatus>> {
-    Ok(Json(status_without_profiles(&context, peer).await?))
+    Ok(Json(complete_status(&context, peer).await?))
 }
 
 /// Show the limits in force
@@ -366,7 +366,7 @@ pub(crate) async fn show(
 ) -> Answer<Json<Application>> {
     let app = numbered(&id)?;
     let application = context.requests.ask(|reply| Command::Show { app, reply }).await?;
-    Ok(Json(without_profile(context.complete(peer, application).await?)))
+    Ok(Json(context.complete(peer, application).await?))
 }
 
 /// Change the contract of an application
@@ -391,7 +391,7 @@ pub(crate) async fn change(
     match context.requests.ask(|reply| Command::Change { peer, app, contract, reply }).await {
         Ok(application) => {
             context.follow_clock().await;
-            Ok(Json(without_profile(context.complete(peer, application).await?)))
+            Ok(Json(context.complete(peer, application).await?))
         }
         Err(problem) => Err(Refused(context.channels.look_elsewhere(peer, RequestKind::Change, needs, problem).await)),
     }
@@ -469,6 +469,7 @@ pub(crate) async fn save_energy(
 /// `complete_since_ns`.
 #[utoipa::path(get, path = "/v1/timeline", params(
     ("from" = Option<u64>, Query, description = "Number of the first record; default: the oldest that is kept"),
+    ("before" = Option<u64>, Query, description = "Number after the last record; default: all newer ones"),
     ("since_ns" = Option<u64>, Query, description = "Only records of this time or later, CLOCK_MONOTONIC")), responses(
     (status = 200, description = "A page of at most 1024 records", body = Timeline),
     (status = 400, description = "The query has an unknown key or no number", body = Problem),
@@ -520,7 +521,7 @@ fn shown_to(peer: Peer) -> Numbers {
     Numbers::of(peer).unwrap_or(Numbers::Host)
 }
 
-async fn status_without_profiles(context: &Context, peer: Peer) -> Result<HostStatus, Problem> {
+async fn complete_status(context: &Context, peer: Peer) -> Result<HostStatus, Problem> {
     let mut status = context.requests.ask(|reply| Command::Status { reply }).await?;
     let (memory, net, energy) = (context.memory.clone(), context.net.clone(), context.energy.clone());
     status = aside(move || {
@@ -534,15 +535,7 @@ async fn status_without_profiles(context: &Context, peer: Peer) -> Result<HostSt
     .await?;
     status.joint = context.contracts.look().await?;
     status.configured = context.configured.shown();
-    status.applications = status.applications.into_iter().map(without_profile).collect();
     Ok(status)
-}
-
-/// Removes the profile: the client that requested the contract has it, and for others it is a hundred kilobytes of
-/// noise.
-fn without_profile(mut application: Application) -> Application {
-    application.contract.profile = None;
-    application
 }
 
 #[cfg(test)]

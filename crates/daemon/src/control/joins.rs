@@ -240,7 +240,8 @@ impl Engine {
         if let Some(mut decided) = decided {
             decided.owner_has(&shown);
             // If the host refuses what was decided about the former contract, the owner's own one is in force.
-            shown = self.replace(id, decided.contract(&shown.contract), now).unwrap_or(shown);
+            let with_decisions = decided.contract(&self.in_force(id)?);
+            shown = self.replace(id, with_decisions, now).unwrap_or(shown);
             decided.tell(&shown);
             self.keep_decided(id, Some(decided));
         }
@@ -296,11 +297,11 @@ impl Engine {
     /// Adds a decision to those that stand about the contract, if the host admits the result.
     fn decide(&mut self, peer: Peer, id: AppId, decision: &Decision, now: Instant) -> Result<(), Problem> {
         self.check_owner(peer, id)?;
-        let shown = self.show(id)?;
+        let (shown, in_force) = (self.show(id)?, self.in_force(id)?);
         let mut decided = self.decided(id).unwrap_or_else(|| Decided::new(&shown));
         decided.add(decision)?;
-        let contract = decided.contract(&shown.contract);
-        if contract != shown.contract {
+        let contract = decided.contract(&in_force);
+        if contract != in_force {
             self.replace(id, contract, now)?;
         }
         self.keep_decided(id, Some(decided));
@@ -312,11 +313,11 @@ impl Engine {
         let all: Vec<AppId> = self.apps.by_id.keys().copied().collect();
         for id in all {
             let Some(mut decided) = self.decided(id) else { continue };
-            let Ok(shown) = self.show(id) else { continue };
+            let (Ok(shown), Ok(in_force)) = (self.show(id), self.in_force(id)) else { continue };
             if !decided.remove(policy, member) {
                 continue;
             }
-            let restored = self.replace(id, decided.contract(&shown.contract), now);
+            let restored = self.replace(id, decided.contract(&in_force), now);
             let refused = restored.as_ref().err().map(ToString::to_string);
             decided.tell(restored.as_ref().unwrap_or(&shown));
             // After a refusal the owner's contract is still to come back: with the next decision or change.
@@ -360,6 +361,11 @@ impl Engine {
 
     fn show(&self, id: AppId) -> Result<Application, Problem> {
         self.core.application(id).ok_or_else(|| problem::not_found(id))
+    }
+
+    /// The contract in force, with the profile that [`Application`] lacks.
+    fn in_force(&self, id: AppId) -> Result<Contract, Problem> {
+        self.core.host.contract(id).cloned().ok_or_else(|| problem::not_found(id))
     }
 
     fn monitor(&mut self, peer: Peer, id: AppId) -> Result<Monitored, Problem> {

@@ -114,6 +114,8 @@ type SharedSeat = Arc<Lock<Seat, { rank::PAGE_SEAT }>>;
 
 /// Serves a connection, with TLS if the page has a certificate.
 async fn greet(stream: TcpStream, from: SocketAddr, desk: Arc<Desk>, seat: Seat) {
+    // The end of a long answer must not wait for the browser's acknowledgment. Fails if the browser has gone.
+    let _ = stream.set_nodelay(true);
     let Some(tls) = desk.web.tls() else { return serve_one(stream, desk, seat).await };
     let network = network_of(from.ip());
     let may_begin = || desk.web.may_begin_handshake(network, Instant::now());

@@ -23,7 +23,9 @@ pub(super) struct Browser {
     to: ChildStdin,
     messages: Receiver<Value>,
     asked: u64,
-    /// The tab, empty before the first one.
+    /// The tab, null before the first one.
+    target: Value,
+    /// The connection to the tab, empty before the first one.
     session: String,
     /// What no page may do: uncaught errors, violations of the policy for contents, dialogs.
     faults: Vec<String>,
@@ -53,15 +55,19 @@ impl Browser {
                 let _ = sender.send(serde_json::from_slice(&message).unwrap());
             }
         });
-        let (session, faults) = (String::new(), Vec::new());
-        Some(Browser { to, messages, asked: 0, session, faults, _process: process, _profile: profile })
+        let (target, session, faults) = (Value::Null, String::new(), Vec::new());
+        Some(Browser { to, messages, asked: 0, target, session, faults, _process: process, _profile: profile })
     }
 
-    /// Shows the address in a new tab, in which the next calls take place.
+    /// Shows the address in a new tab, in which the next calls take place, and closes the former one.
     pub(super) fn open(&mut self, url: &str) {
         self.session.clear();
         let target = self.ask("Target.createTarget", json!({"url": "about:blank"}))["targetId"].clone();
         let attached = self.ask("Target.attachToTarget", json!({"targetId": target, "flatten": true}));
+        let former = std::mem::replace(&mut self.target, target);
+        if !former.is_null() {
+            self.ask("Target.closeTarget", json!({"targetId": former}));
+        }
         attached["sessionId"].as_str().unwrap().clone_into(&mut self.session);
         for domain in ["Runtime.enable", "Log.enable", "Page.enable"] {
             self.ask(domain, json!({}));

@@ -1,41 +1,75 @@
-// Charts of the last minute, drawn by uPlot (loaded as a plain script). Colours come from the style sheet at each
-// drawing, so that a change between light and dark is followed.
+// Charts of the last minute, drawn by uPlot (loaded as a plain script). Colours come from the style sheet; a change between
+// light and dark reads them again. A chart asks the browser for no size while it draws: the answer would cost a layout of
+// the whole page, which has just changed.
 import { element } from "./tables.js";
 
 /** Seconds that charts show. */
 export const SPAN = 60;
 const STYLES = [["one", []], ["two", [8, 4]], ["three", [2, 3]]];
 
-const colour = (name) => () => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** Colours by name, of the present scheme. */
+const colours = new Map();
+
+const colour = (name) => () => {
+  if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return colours.get(name);
+};
 
 function axis(more) {
   return { stroke: colour("faint"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, ...more };
 }
 
 const all = [];
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => all.forEach((chart) => chart.plot.redraw()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  colours.clear();
+  all.forEach((chart) => chart.plot.redraw());
+});
 
 class Chart {
+  /** In pixels; 0 while the chart is hidden. */
+  #width;
+  /** Not drawn yet. */
+  #data = null;
+  #isDrawn = false;
+  #isInSight = true;
+
   constructor(place, names, options) {
     this.place = place;
     const { clientWidth: width, clientHeight: height } = place;
+    this.#width = width;
     this.plot = new uPlot({ width: Math.max(width, 100), height, legend: { show: false }, cursor: { show: false }, ...options }, [[], ...names.map(() => [])], place);
     const lines = names.map((name, index) => element("li", { className: STYLES[index][0] }, name));
     place.after(element("ul", { className: "legend" }, ...lines));
-    new ResizeObserver(() => this.#fit()).observe(place);
+    new ResizeObserver((sizes) => this.#fit(sizes.at(-1).contentRect)).observe(place);
+    new IntersectionObserver((sights) => this.#see(sights.at(-1).isIntersecting)).observe(place);
     all.push(this);
   }
 
-  #fit() {
-    const { clientWidth: width, clientHeight: height } = this.place;
+  #fit(size) {
+    const [width, height] = [Math.round(size.width), Math.round(size.height)];
+    this.#width = width;
     if (width > 0 && width !== this.plot.width) this.plot.setSize({ width, height });
+    this.#draw();
+  }
+
+  #see(isInSight) {
+    this.#isInSight = isInSight;
+    this.#draw();
   }
 
   /** Shows `data` (one list for x, one for each line), described by `text` for those who do not see it. */
   show(data, text) {
-    if (this.place.clientWidth === 0) return;
-    this.plot.setData(data);
+    this.#data = data;
     if (this.place.getAttribute("aria-label") !== text) this.place.setAttribute("aria-label", text);
+    this.#draw();
+  }
+
+  /** Draws the newest data. Out of sight only the first data are drawn, and the newest ones as soon as somebody sees them. */
+  #draw() {
+    if (this.#data === null || this.#width === 0 || (this.#isDrawn && !this.#isInSight)) return;
+    this.plot.setData(this.#data);
+    this.#data = null;
+    this.#isDrawn = true;
   }
 }
 

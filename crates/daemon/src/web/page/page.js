@@ -8,9 +8,15 @@ const TROUBLE_MS = 2000;
 const SAMPLES = (SPAN * 1000) / PAUSE_MS;
 /** Jobs of each application that are kept. */
 const MOST_JOBS = 4000;
+/** Pages of new records in one reading; the next reading goes on. */
+const MOST_PAGES = 4;
+/** Records that the daemon gives in one answer, at most. */
+const RECORDS_OF_A_PAGE = 1024;
 /** Time without an answer after which the page says what may have happened. */
 const LOST_MS = 10000;
 const MOST_EVENTS = 100;
+/** Rows out of sight that each reading fills: readers of the whole text find values that are at most a few seconds old. */
+const FAR_ROWS = 16;
 /** Policies whose last decision is shown. */
 const MOST_REASONS = 8;
 const NS = 1e9;
@@ -78,53 +84,122 @@ function say(text, trouble = false) {
 
 // ---- what is remembered of the last minute ---------------------------------------------------------------------
 
-/** Readings of the state: time in seconds of the daemon's clock, host values, and applications by number. */
+/** Readings of the state: time in seconds of the daemon's clock, host values, and the few values of each application that
+ * charts show, by its number. Whole states of a minute would be a hundred megabytes with 200 applications. */
 const samples = [];
+/** The applications of the last reading, by number. */
+let present = new Map();
 /** Ended jobs by application, the oldest first: their time, error in periods, and share. */
 const jobs = new Map();
-/** From this time on the daemon has given every record, in seconds of its clock. */
+/** From this time on the page has every record, in seconds of the daemon's clock. */
 let completeSince = 0;
+/** The oldest first. */
 let events = [];
+let madeEvents = 0;
 const names = new Map();
-let next = 0;
+/** The number after the newest record of the timeline that was read; null before the first reading. */
+let next = null;
+/** The number down to which older records were read; null if no older ones are needed. */
+let reached = null;
 /** The daemon's clock minus the browser's, in seconds. */
 let clockOffset = null;
 let selected = null;
 
 const now = () => performance.now() / 1000 + clockOffset;
 
+/** Reads the new records and, until the last minute is complete, a page of older ones. The first view has none: a busy
+ * daemon keeps five megabytes of them. */
 async function readTimeline() {
-  for (let more = true, pages = 0; more && pages < 40; pages += 1) {
-    const page = await get(`/v1/timeline?from=${next}`, false);
-    clockOffset = page.now_ns / NS - performance.now() / 1000;
-    completeSince = Math.max(completeSince, next === 0 ? page.complete_since_ns / NS : 0, page.lost > 0 ? (page.records[0]?.at_ns ?? page.now_ns) / NS : 0);
+  if (next === null) return beginTimeline();
+  for (let more = true, pages = 0; more && pages < MOST_PAGES; pages += 1) {
+    const page = await readPage(`from=${next}`);
+    if (page.lost > 0) [completeSince, reached] = [(page.records[0]?.at_ns ?? page.now_ns) / NS, null];
     ({ next, more } = page);
-    page.applications.forEach((app) => names.set(app.id, app.name));
-    page.records.forEach(remember);
+    const { ended, told } = sorted(page.records);
+    for (const [app, own] of ended) jobs.set(app, (jobs.get(app) ?? []).concat(own));
+    events.push(...told);
   }
+  if (reached !== null) await readOlder();
+  forgetOld();
+}
+
+/** Learns the daemon's clock and the number after its last record. */
+async function beginTimeline() {
+  const page = await readPage(`from=${Number.MAX_SAFE_INTEGER}`);
+  [next, reached, completeSince] = [page.next, page.next, page.now_ns / NS];
+}
+
+async function readOlder() {
+  const from = Math.max(0, reached - RECORDS_OF_A_PAGE);
+  const page = await readPage(`from=${from}&before=${reached}`);
+  const { ended, told } = sorted(page.records);
+  for (const [app, own] of ended) jobs.set(app, own.concat(jobs.get(app) ?? []));
+  events.unshift(...told);
+  const isAll = from === 0 || page.records.length === 0 || page.lost > 0;
+  completeSince = Math.min(completeSince, (isAll ? page.complete_since_ns : page.records[0].at_ns) / NS);
+  reached = isAll || completeSince < now() - SPAN ? null : from;
+}
+
+async function readPage(query) {
+  const page = await get(`/v1/timeline?${query}`, false);
+  clockOffset = page.now_ns / NS - performance.now() / 1000;
+  page.applications.forEach((app) => names.set(app.id, app.name));
+  return page;
+}
+
+/** The ended jobs of these records by application, and the events. */
+function sorted(records) {
+  const [ended, told] = [new Map(), []];
+  for (const record of records) {
+    if (record.kind === "job") {
+      const period = record.deadline_ns - record.release_ns;
+      if (!ended.has(record.app)) ended.set(record.app, []);
+      ended.get(record.app).push({ at: record.at_ns / NS, error: record.error_ns / period, share: record.cost_ns / period });
+    } else if (record.kind !== "budget") {
+      told.push({ key: (madeEvents += 1), record });
+    }
+  }
+  return { ended, told };
+}
+
+function forgetOld() {
   const oldest = now() - SPAN;
   for (const [app, own] of jobs) {
-    const kept = own.filter((job) => job.at >= oldest).slice(-MOST_JOBS);
-    if (kept.length) jobs.set(app, kept);
-    else jobs.delete(app);
+    const kept = own.findIndex((job) => job.at >= oldest);
+    if (kept < 0) jobs.delete(app);
+    else own.splice(0, Math.max(kept, own.length - MOST_JOBS));
   }
   events = events.slice(-MOST_EVENTS);
 }
 
-function remember(record) {
-  if (record.kind === "job") {
-    const period = record.deadline_ns - record.release_ns;
-    if (!jobs.has(record.app)) jobs.set(record.app, []);
-    jobs.get(record.app).push({ at: record.at_ns / NS, error: record.error_ns / period, share: record.cost_ns / period });
-  } else if (record.kind !== "budget") {
-    events.push({ key: `${record.at_ns}-${events.length}-${record.kind}`, record });
-  }
-}
-
 function sample(status) {
-  const apps = new Map(status.applications.map((app) => [app.id, app]));
+  present = new Map(status.applications.map((app) => [app.id, app]));
+  const apps = new Map(status.applications.map(({ id, granted, wanted, used, quality }) =>
+    [id, { granted, wanted, used, jobs: quality.jobs, misses: quality.misses ?? 0 }]));
   samples.push({ at: now(), granted: status.granted, guaranteed: status.guaranteed, capacity: status.capacity, apps });
   while (samples.length > SAMPLES) samples.shift();
+}
+
+// ---- frames ----------------------------------------------------------------------------------------------------
+
+/** Pieces of work by name, in the order in which they came. */
+const waiting = new Map();
+let isAwaited = false;
+
+/** Does `work` in one of the next frames, instead of older work of this name. A frame does one piece: all pieces of a
+ * reading together would take longer than a frame has. */
+function inFrame(name, work) {
+  waiting.set(name, work);
+  if (!isAwaited) requestAnimationFrame(doPiece);
+  isAwaited = true;
+}
+
+function doPiece() {
+  const [name, work] = waiting.entries().next().value;
+  waiting.delete(name);
+  isAwaited = waiting.size > 0;
+  if (isAwaited) requestAnimationFrame(doPiece);
+  work();
 }
 
 // ---- the sections ----------------------------------------------------------------------------------------------
@@ -133,7 +208,7 @@ const tables = {
   applications: new Table(at("applications"), "Applications under contract",
     [["name", ""], ["id", "number"], ["user", "number"], ["class", ""], ["period", "number"], ["guaranteed", "number"], ["wanted", "number"],
       ["granted", "number"], ["used", "number"], ["jobs", "number"], ["missed", "number"], ["in target", "number"]],
-    "none; start one with qfabric run -- PROGRAM"),
+    "none; start one with qfabric run -- PROGRAM", FAR_ROWS),
   promises: new Table(at("promises"), "Memory",
     [["holder", ""], ["promised", "number"], ["used", "number"]], "none is promised"),
   links: new Table(at("links"), "Interfaces under packet scheduling",
@@ -149,7 +224,7 @@ const tables = {
     [["device", ""], ["source", ""], ["energy", "number"], ["power", "number"]], "none"),
   energyApplications: new Table(at("energy-applications"), "Applications",
     [["name", ""], ["id", "number"], ["source", ""], ["energy", "number"]], "none"),
-  events: new Table(at("events"), "Last events, the newest first", [["ago", "number"], ["application", ""], ["event", "text"]], "none yet"),
+  events: new Table(at("events"), "Last events, the newest first", [["ago", "number"], ["application", ""], ["event", "text"]], "none yet", FAR_ROWS),
 };
 
 let charts = null;
@@ -173,6 +248,9 @@ function showStatus(status) {
   setText(at("headline"), `Mechanism ${status.mechanism}: ${percent(status.granted)} granted, ${percent(status.guaranteed)} guaranteed, ` +
     `of ${percent(status.capacity)} that may be promised${fallback}`);
   tables.applications.update(status.applications.map(applicationRow));
+}
+
+function showMemory(status) {
   const memory = status.applications.filter((app) => app.memory).map((app) =>
     ({ key: app.id, cells: [app.contract.name, bytes(app.memory.promised_bytes), bytes(app.memory.used_bytes)] }));
   const total = status.memory ? [{ key: "host", cells: ["host", bytes(status.memory.promised_bytes), bytes(status.memory.used_bytes)] }] : [];
@@ -285,28 +363,51 @@ function showEvents() {
 
 function draw() {
   if (!charts || samples.length === 0) return;
-  const time = now();
-  const x = samples.map((one) => one.at - time);
-  const last = samples.at(-1);
-  charts.host.show([x, samples.map((s) => s.granted), samples.map((s) => s.guaranteed), samples.map((s) => s.capacity)],
-    `Now ${percent(last.granted)} granted and ${percent(last.guaranteed)} guaranteed, of ${percent(last.capacity)} that may be promised`);
-  const app = selected === null ? undefined : last.apps.get(selected);
-  if (app) drawApplication(app, x, time);
-  else if (selected !== null) setText(at("detail-text"), "This application has left.");
+  inFrame("host", drawHost);
+  if (selected === null) return;
+  for (const [name, piece] of [["chosen", showChosen], ["budget", drawBudget], ["misses", drawMisses], ["errors", drawErrors]]) {
+    inFrame(name, () => drawOfChosen(piece));
+  }
 }
 
-function drawApplication(app, x, time) {
-  detail ??= makeDetail();
+function drawOfChosen(piece) {
+  const app = present.get(selected);
+  if (app) {
+    detail ??= makeDetail();
+    piece(app, now());
+  } else if (selected !== null) setText(at("detail-text"), "This application has left.");
+}
+
+function drawHost() {
+  const [time, last] = [now(), samples.at(-1)];
+  charts.host.show([ages(time), samples.map((s) => s.granted), samples.map((s) => s.guaranteed), samples.map((s) => s.capacity)],
+    `Now ${percent(last.granted)} granted and ${percent(last.guaranteed)} guaranteed, of ${percent(last.capacity)} that may be promised`);
+}
+
+/** The times of the readings before `time`, in seconds. */
+const ages = (time) => samples.map((one) => one.at - time);
+
+function showChosen(app) {
   setText(at("h-detail"), `Application ${app.id}: ${app.contract.name}`);
   setText(at("detail-text"), `Process ${app.pid} of user ${app.owner.uid}, class ${app.contract.class}, period ${duration(app.contract.period_ns)}, ` +
     `target interval −${app.contract.early} T to ${app.contract.late} T, ${app.threads.length} threads under reservation`);
+}
+
+function drawBudget(app, time) {
   const own = jobs.get(app.id) ?? [];
   const of = (value) => samples.map((one) => (one.apps.has(app.id) ? value(one.apps.get(app.id)) : null));
   const used = own.length ? meanUse(own) : of((one) => one.used);
-  detail.budget.show([x, of((one) => one.granted), of((one) => one.wanted), used],
+  detail.budget.show([ages(time), of((one) => one.granted), of((one) => one.wanted), used],
     `Now ${percent(app.granted)} granted, ${percent(app.wanted)} wanted, ${percent(app.used)} used in the mean`);
+}
+
+function drawMisses(app, time) {
   const seconds = perSecond(app.id, time);
   detail.misses.show(seconds, `${sum(seconds[1], Number)} of ${sum(seconds[2], Number)} jobs missed their deadline in the last minute`);
+}
+
+function drawErrors(app, time) {
+  const own = jobs.get(app.id) ?? [];
   const late = own.filter((job) => job.error > 0).length;
   const span = `the last ${Math.round(spanOf(own, time))} s`;
   const said = own.length ? `${own.length} jobs in ${span}, ${late} with a positive error` : `No jobs of your own applications in ${span}`;
@@ -337,10 +438,10 @@ function perSecond(id, time) {
   const x = Array.from({ length: SPAN }, (_, second) => second + 1 - SPAN);
   const counts = x.map(() => [null, null]);
   for (let index = 1; index < samples.length; index += 1) {
-    const [before, after] = [samples[index - 1].apps.get(id)?.quality, samples[index].apps.get(id)?.quality];
+    const [before, after] = [samples[index - 1].apps.get(id), samples[index].apps.get(id)];
     const second = Math.floor(samples[index].at - time) + SPAN;
     if (!before || !after || second < 0 || second >= SPAN) continue;
-    counts[second][0] += Math.max(0, (after.misses ?? 0) - (before.misses ?? 0));
+    counts[second][0] += Math.max(0, after.misses - before.misses);
     counts[second][1] += Math.max(0, after.jobs - before.jobs);
   }
   return [x, counts.map((one) => one[0]), counts.map((one) => one[1])];
@@ -357,7 +458,8 @@ let stopped = false;
 
 async function readSlow([path, show]) {
   try {
-    await show(await get(path));
+    const answer = await get(path);
+    inFrame(path, () => show(answer));
   } catch (error) {
     if (error.code !== "channels_off") throw error;
     setText(at("channels-off"), "This daemon has no channels: the section [channels] of its configuration is not enabled.");
@@ -366,10 +468,11 @@ async function readSlow([path, show]) {
 
 async function look() {
   const status = await get("/v1/status");
-  if (turn % 2 === 0) await readTimeline();
+  inFrame("applications", () => showStatus(status));
+  inFrame("memory", () => showMemory(status));
+  if (turn % 2 === 0 || reached !== null) await readTimeline();
   sample(status);
-  showStatus(status);
-  showEvents();
+  inFrame("events", showEvents);
   draw();
   // One of the slower paths in a second; all of them at the first look.
   const slow = turn === 0 ? SLOW : turn % 4 === 1 ? [SLOW[((turn - 1) / 4) % SLOW.length]] : [];

@@ -16,16 +16,32 @@ export function setText(node, text) {
 /** At most this number of rows; the caption tells how many there are. */
 const MOST_ROWS = 200;
 
+/** By row of the page: what its table knows of it. */
+const lines = new WeakMap();
+/** Notes which rows are in the window or near it. A row that comes near shows its newest values at once. */
+const sight = new IntersectionObserver((seen) => {
+  for (const { target, isIntersecting } of seen) {
+    const line = lines.get(target);
+    line.isNear = isIntersecting;
+    if (isIntersecting) fill(line);
+  }
+}, { rootMargin: "300px 0px" });
+
 /** A table that keeps its rows by key, so that a focused button stays focused when the values change. Each row keeps its
- * text nodes: 200 rows change four times a second, and looking for a cell, or replacing its node, costs more than the text. */
+ * text nodes: 200 rows change four times a second, and looking for a cell, or replacing its node, costs more than the text.
+ * The texts of rows out of sight cost their part of each layout, so a table may fill these rows in turn. */
 export class Table {
-  /** `columns`: [title, kind] with the kind "text", "number" or ""; the first column is the row's header. */
-  constructor(place, title, columns, empty) {
+  /** `columns`: [title, kind] with the kind "text", "number" or ""; the first column is the row's header. `farRows`: rows out
+   * of sight that an update fills. */
+  constructor(place, title, columns, empty, farRows = MOST_ROWS) {
+    this.farRows = farRows;
     this.columns = columns;
     this.title = title;
     this.empty = empty;
-    /** By key: the row, its button if it has one, its text nodes, and what is shown of it. */
+    /** By key: the row, its button if it has one, its text nodes, its newest values, and what is shown of it. */
     this.lines = new Map();
+    /** Counts the fillings of rows out of sight. */
+    this.turn = 0;
     this.caption = element("caption");
     const heads = columns.map(([name, kind]) => element("th", { scope: "col", className: kind }, name));
     this.head = element("thead", {}, element("tr", {}, ...heads));
@@ -45,16 +61,24 @@ export class Table {
     const keys = new Set(shown.map((row) => row.key));
     for (const [key, line] of this.lines) {
       if (!keys.has(key)) {
+        sight.unobserve(line.row);
         line.row.remove();
         this.lines.delete(key);
       }
     }
+    const far = [];
     let next = this.body.firstElementChild;
     for (const row of shown) {
       const line = this.lines.get(row.key) ?? this.#add(row);
-      fill(line, row);
+      line.newest = row;
+      if (line.isNear) fill(line);
+      else far.push(line);
       if (line.row === next) next = next.nextElementSibling;
       else this.body.insertBefore(line.row, next);
+    }
+    for (let count = Math.min(far.length, this.farRows); count > 0; count -= 1) {
+      this.turn += 1;
+      fill(far[this.turn % far.length]);
     }
   }
 
@@ -62,8 +86,11 @@ export class Table {
     const texts = row.cells.map(() => document.createTextNode(""));
     const button = row.press ? element("button", { type: "button", onclick: row.press }, texts[0]) : null;
     const cells = texts.map((text, column) => this.#cell(column, column === 0 && button ? button : text));
-    const line = { row: element("tr", {}, ...cells), button, texts, alert: false, pressed: null };
+    // Near until the browser says otherwise, so that the first values are shown.
+    const line = { row: element("tr", {}, ...cells), button, texts, newest: row, isNear: true, alert: false, pressed: null };
     this.lines.set(row.key, line);
+    lines.set(line.row, line);
+    sight.observe(line.row);
     return line;
   }
 
@@ -73,8 +100,9 @@ export class Table {
   }
 }
 
-/** Shows the values of `row` in `line`; touches only what differs. */
-function fill(line, row) {
+/** Shows the newest values of a line; touches only what differs. */
+function fill(line) {
+  const row = line.newest;
   row.cells.forEach((cell, column) => {
     const [node, text] = [line.texts[column], String(cell ?? "")];
     if (node.data !== text) node.data = text;

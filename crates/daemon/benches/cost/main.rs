@@ -1,8 +1,11 @@
-//! Measures the cost of the service: idle, and with applications that mark 25 jobs a second. Prints figures and
-//! asserts nothing, because machines differ.
+//! Measures the cost of the service: idle, with applications that mark 25 jobs a second, and with an open web page
+//! (only that with `cargo bench -p qfabric-daemon --bench cost -- page`). Prints figures and asserts nothing, because
+//! machines differ.
 //!
 //! The service and the applications are separate processes. CPU time is the process clock of the service, so it is
 //! exact.
+
+mod page;
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -21,14 +24,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ["serve", folder] => Ok(qfabric_daemon::run(config(folder))?),
         ["apply", socket, count, seconds] => apply(socket, count.parse()?, seconds.parse()?),
         // `make bench ARGS=--short` gives this option to every bench: show only that it works.
-        ref given if given.contains(&"--max-time") => measure(APPLICATIONS, 2),
-        _ => measure(APPLICATIONS, 20),
+        ref given if given.contains(&"--max-time") => {
+            measure(APPLICATIONS, 2)?;
+            page::measure(&[2], 1, Duration::from_secs(1))
+        }
+        ref given if given.contains(&"page") => page::measure(&page::COUNTS, page::ROUNDS, page::WINDOW),
+        _ => {
+            measure(APPLICATIONS, 20)?;
+            page::measure(&page::COUNTS, page::ROUNDS, page::WINDOW)
+        }
     }
 }
 
 fn config(folder: &str) -> Config {
     let mut config = Config::default().in_directory(folder);
     config.log.filter = "warn".to_owned();
+    config.limits.max_applications_per_user = page::COUNTS.into_iter().max().unwrap_or_default();
     config
 }
 
