@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use qfabric_client::Nanos;
 use qfabric_client::ecalls::{
-    Attribute, Ecalls, Moment, Notice, OwnService, Subscription, SubscriptionBuilder, event_json,
+    Attribute, CALL_VALUES, Ecalls, Moment, Notice, OwnService, Subscription, SubscriptionBuilder, event_json,
 };
 use serde_json::{Map, Value};
 
@@ -164,6 +164,11 @@ impl NativeSubscription {
                 (event.time_ns, fields.to_string())
             }))
         })
+    }
+
+    /// A fast user-ECall: the verdict of the handlers, for eight values.
+    fn call(&self, py: Python<'_>, values: [i64; CALL_VALUES]) -> PyResult<i64> {
+        self.with(py, |subscription| subscription.call(values).map(|verdict| verdict.0).map_err(python))
     }
 
     /// Counter of events in the shared memory.

@@ -109,6 +109,15 @@ def test_a_subscription_without_memory_has_no_events_to_wait_for(ecalls):
     faulthandler.cancel_dump_traceback_later()
 
 
+def test_a_fast_call_needs_its_service_and_at_most_eight_numbers(ecalls):
+    _service = ecalls.register_service("py.called", SAMPLE)  # ends when nobody refers to it
+    events = ecalls.subscribe("py.called")
+    with pytest.raises(Exception, match="takes no fast calls"):
+        events.call(1)
+    with pytest.raises((TypeError, ValueError)):
+        events.call(*range(9))
+
+
 def test_a_thread_that_waits_for_an_event_does_not_stop_the_others(ecalls):
     service = ecalls.register_service("py.held", SAMPLE)
     events = ecalls.subscribe("py.held")

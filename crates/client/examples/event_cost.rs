@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use qfabric_client::ecalls::{Ecalls, MemoryUp, OwnService, Signals, Subscription, SubscriptionBuilder};
+use qfabric_client::ecalls::{Ecalls, MemoryUp, Notice, OwnService, Signals, Subscription, SubscriptionBuilder};
 use qfabric_client::{Client, Nanos, clock};
 use qfabric_daemon::{Config, Embedded};
 
@@ -41,7 +41,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wakes = ecalls.attribute("wakes")?;
     show("fast user-ECall: a thousand stores", rounds(|| timed(|| (0..1000).for_each(|value| wakes.set(value)))));
     drop(held);
+    let code = "attr.sum += input.value[0]; return attr.sum * 16 + 1;";
+    let calls = ecalls.subscribe(&SubscriptionBuilder::to("app.call").only(std::process::id() as i32).code(code))?;
+    show(
+        "fast call with a result: a thousand calls",
+        rounds(|| timed(|| (0..1000).for_each(|value| call(&calls, value)))),
+    );
+    answer_calls(&ecalls);
+    show("blocking call: another thread answers", rounds(|| timed(|| block(&ecalls))));
     Ok(())
+}
+
+fn call(calls: &Subscription, value: i64) {
+    let verdict = calls.call([value; 8]).expect("the subscription takes calls");
+    assert!(!verdict.blocks(), "the kernel runs the handler");
+}
+
+/// Answers the blocking calls of this process, until none comes any more.
+fn answer_calls(ecalls: &Ecalls) {
+    let server = ecalls.clone();
+    std::thread::spawn(move || {
+        while let Ok(Some(Notice::Call { call, data, .. })) = server.next_notice(PATIENCE) {
+            server.reply(call, &data).expect("the daemon runs");
+        }
+    });
+}
+
+fn block(ecalls: &Ecalls) {
+    ecalls.call("cost.event", &[0; 8], Duration::from_secs(4)).expect("an answer");
 }
 
 fn rounds(mut round: impl FnMut() -> f64) -> Vec<f64> {

@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use qfabric_client::ecalls::{
-    Ecalls, Event, MemoryUp, Notice, OnFault, State, Step, Subscription, SubscriptionBuilder, event_json,
+    CallOutcome, Ecalls, Event, MemoryUp, Notice, OnFault, Signals, State, Step, Subscription, SubscriptionBuilder,
+    event_json,
 };
 use qfabric_client::{Client, ClientError, Contract, Foresight, Nanos, Session};
 use qfabric_daemon::{Config, Embedded};
@@ -240,6 +243,79 @@ fn deferred_values_are_handled_as_a_batch_at_the_next_system_call() {
         }
         eventually("the batch is handled", || sum.get() == 18);
         assert!(batches.get() <= 3);
+    });
+}
+
+/// A subscription to fast calls of this process.
+fn calls(ecalls: &Ecalls, options: &[(&str, &str)], code: &str) -> Subscription {
+    let wanted = SubscriptionBuilder::to("app.call").only(own_pid()).code(code);
+    let wanted = options.iter().fold(wanted, |wanted, (name, value)| wanted.option(name, value));
+    ecalls.subscribe(&wanted).unwrap()
+}
+
+/// Values of a call, with the given first one.
+fn first(value: i64) -> [i64; 8] {
+    [value, 0, 0, 0, 0, 0, 0, 0]
+}
+
+/// The owner of the blocking call is this process, too.
+#[test]
+fn a_fast_call_is_done_at_once_or_becomes_the_blocking_call() {
+    with_daemon(|client, ecalls| {
+        let format = "struct call { long value[8]; };";
+        let _owner = ecalls.register_service("test.slow", "slow calls", format, false).unwrap();
+        let calls = calls(ecalls, &[], "if (input.value[0] < 0) return 8; return 16 * input.value[0] + 3;");
+        let call = |value| calls.call_or_wait(first(value), "test.slow", Duration::from_secs(4)).unwrap();
+        let fast = call(7);
+        assert!(matches!(fast, CallOutcome::Fast(verdict) if verdict.answer() == 7 && verdict.schedules()), "{fast:?}");
+        let server = ecalls.clone();
+        let answering = std::thread::spawn(move || {
+            let Some(Notice::Call { call, data, .. }) = server.next_notice(PATIENCE).unwrap() else { panic!() };
+            server.reply(call, &data[..8]).unwrap();
+        });
+        assert_eq!(call(-5), CallOutcome::Blocking((-5_i64).to_ne_bytes().to_vec()));
+        answering.join().unwrap();
+        assert_eq!(client.subscription(calls.id()).unwrap().counters.calls, 2);
+    });
+}
+
+#[test]
+fn the_signal_of_a_fast_call_is_there_when_the_call_returns() {
+    with_daemon(|_, ecalls| {
+        // The kernel sends it to the thread that calls, the only one that blocks it.
+        let signals = Signals::keep(50).unwrap();
+        let calls = calls(ecalls, &[("signal", "50")], "return input.value[0];");
+        let pending = || signals.next(Duration::ZERO).unwrap();
+        assert!(!calls.call(first(1)).unwrap().signals() && pending().is_none());
+        assert!(calls.call(first(4)).unwrap().signals() && pending().is_some());
+        assert_eq!(pending(), None);
+    });
+}
+
+#[test]
+fn a_fast_call_of_a_removed_handler_falls_back() {
+    with_daemon(|_, ecalls| {
+        let calls = calls(ecalls, &[], "return 1 / (input.value[0] - 1);");
+        assert!(!calls.call(first(2)).unwrap().blocks());
+        (0..64).for_each(|_| assert!(calls.call(first(1)).unwrap().blocks(), "a fault"));
+        let Some(Notice::TakenOut { subscription, .. }) = ecalls.next_notice(PATIENCE).unwrap() else { panic!() };
+        assert_eq!(subscription, calls.id());
+        eventually("no handler runs", || calls.call(first(2)).unwrap().blocks());
+    });
+}
+
+#[test]
+fn a_signal_reaches_another_process_by_the_kernel_and_by_the_daemon() {
+    with_daemon(|_, ecalls| {
+        for by_kernel in [true, false] {
+            let mut process = Command::new("sleep").arg("600").spawn().unwrap();
+            let wanted = SubscriptionBuilder::to("app.call").only(own_pid()).process(process.id() as i32);
+            let wanted = wanted.code("return 1;").signal(40);
+            let wanted = if by_kernel { wanted.signal_by_kernel() } else { wanted };
+            let calls = ecalls.subscribe(&wanted).unwrap();
+            assert!(!calls.call(first(1)).unwrap().blocks());
+            assert_eq!(process.wait().unwrap().signal(), Some(40), "by the kernel: {by_kernel}");
+        }
     });
 }
 

@@ -2272,10 +2272,19 @@ int64_t qf_ecalls_get(const struct qf_ecalls *session, size_t number);
 enum qf_status qf_ecalls_defer(struct qf_ecalls *session, int64_t value);
 
 /**
- * A deferred user-ECall for one moment. `when` is "syscall", "schedule" or "delay", as in the option of
- * app.deferred. Subscriptions with another moment pass over the value.
+ * A deferred user-ECall for one moment. `when` is "syscall", "schedule", "delay" or "before_schedule", as in the
+ * option of app.deferred. Subscriptions with another moment pass over the value.
  */
 enum qf_status qf_ecalls_defer_at(struct qf_ecalls *session, int64_t value, const char *when);
+
+/**
+ * A fast user-ECall: the handlers of a subscription to app.call run in the kernel with eight values, before the
+ * function returns. `*verdict` is their result. Its bit 8 says that no handler has answered, so that the blocking call
+ * is needed (qf_ecalls_call); `*verdict >> 4` is the handler's answer.
+ */
+enum qf_status qf_ecalls_fast_call(struct qf_subscription *subscription,
+                                   const int64_t *values,
+                                   int64_t *verdict);
 
 /**
  * Announces a service: the paper's register_service. `format` has the C declarations of the event's structure. Free

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use qfabric_client::Client;
 use qfabric_client::ecalls::{
-    Attribute, Ecalls, Layout, MemoryUp, Moment, OnFault, Step, Subscription, SubscriptionBuilder, SubscriptionRequest,
+    Attribute, CALL_VALUES, Ecalls, Layout, MemoryUp, Moment, OnFault, Step, Subscription, SubscriptionBuilder,
+    SubscriptionRequest,
 };
 
 use crate::status::{Exclusive, Failure, Outcome, borrow, not_null, put, qf_bool, qf_status, settle, text};
@@ -337,8 +338,8 @@ pub unsafe extern "C" fn qf_ecalls_defer(session: *mut qf_ecalls, value: i64) ->
     settle(unsafe { borrow(session) }.and_then(|session| Ok(session.session.defer(value)?)))
 }
 
-/// A deferred user-ECall for one moment. `when` is "syscall", "schedule" or "delay", as in the option of
-/// app.deferred. Subscriptions with another moment pass over the value.
+/// A deferred user-ECall for one moment. `when` is "syscall", "schedule", "delay" or "before_schedule", as in the
+/// option of app.deferred. Subscriptions with another moment pass over the value.
 ///
 /// # Safety
 /// `session` is a live handle, `when` a zero-terminated string.
@@ -350,4 +351,27 @@ pub unsafe extern "C" fn qf_ecalls_defer_at(session: *mut qf_ecalls, value: i64,
         borrow(session)?.session.defer_at(value, moment).map_err(Failure::from)
     };
     settle(defer())
+}
+
+/// A fast user-ECall: the handlers of a subscription to app.call run in the kernel with eight values, before the
+/// function returns. `*verdict` is their result. Its bit 8 says that no handler has answered, so that the blocking call
+/// is needed (qf_ecalls_call); `*verdict >> 4` is the handler's answer.
+///
+/// # Safety
+/// `subscription` is a live handle, `values` points to eight readable numbers, `verdict` to writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qf_ecalls_fast_call(
+    subscription: *mut qf_subscription,
+    values: *const i64,
+    verdict: *mut i64,
+) -> qf_status {
+    // SAFETY: null or live, as the caller guarantees.
+    let call = |held: &mut Subscription| unsafe {
+        not_null("the pointer to the values", values)?;
+        not_null("the pointer to the verdict", verdict)?;
+        let made = held.call(values.cast::<[i64; CALL_VALUES]>().read())?;
+        put("the pointer to the verdict", verdict, made.0)
+    };
+    // SAFETY: the caller guarantees that the handle is null or live.
+    settle(unsafe { borrow(subscription) }.and_then(|subscription| subscription.0.with(call)))
 }

@@ -141,6 +141,7 @@ static void without_ecalls(void)
     CHECK(qf_ecalls_next(NULL, NULL, 0, 0, NULL, NULL) == QF_INVALID && qf_ecalls_defer(NULL, 1) == QF_INVALID);
     CHECK(qf_ecalls_defer_at(NULL, 1, "delay") == QF_INVALID && qf_ecalls_defer_at(NULL, 1, NULL) == QF_INVALID);
     CHECK(qf_ecalls_defer_at(NULL, 1, "soon") == QF_INVALID && strstr(qf_last_error(), "syscall"));
+    CHECK(qf_ecalls_fast_call(NULL, NULL, NULL) == QF_INVALID && strstr(qf_last_error(), "null"));
     CHECK(qf_sockets_add(NULL, -1) == QF_INVALID && strstr(qf_last_error(), "-1"));
     qf_ecalls_set(NULL, 0, 1);
     qf_ecalls_free(NULL);

@@ -12,7 +12,7 @@ use ext_shared::{Servers, hogs, loaded, ms, server, sleep_ms};
 use measure::{Plan, Receiver, Way};
 use qfabric_ecode::{Environment, Limits, compile};
 use qfabric_linux::RaiseTarget;
-use qfabric_linux::ecalls::{Aim, Install, Installed, Kernel, Step};
+use qfabric_linux::ecalls::{Aim, DownMemory, Install, Installed, Kernel, Step};
 use qfabric_linux::ext::{Ext, ServerId};
 use qfabric_types::Nanos;
 
@@ -113,6 +113,43 @@ fn several_events_between_two_decisions_are_answered_one_by_one() {
     assert!(passed >= 4, "every second event passes: {passed}");
     assert!((4 * (passed - 1)..=4 * passed).contains(&boosts), "four boosts for each: {boosts} of {passed}");
     assert_eq!(after.missed, before.missed);
+}
+
+/// The handler runs when this thread goes to sleep, before the scheduler decides who runs next.
+#[test]
+fn a_value_deferred_to_the_next_decision_favours_a_server_there() {
+    let Some(mut ext) = loaded() else { return };
+    let mut servers = Servers::of(&mut ext);
+    let _hogs = hogs(2);
+    let (id, _hog) = servers.hog(&server(400, 5));
+    let aim = Aim::new().unwrap();
+    aim.at([at(servers.ext, id)]);
+    let (kernel, down) = (Kernel::open().unwrap(), DownMemory::new().unwrap());
+    let input = Some(kernel.service("app.deferred").unwrap().format.clone());
+    let program = compile("return 1;", &Environment { input, ..Environment::default() }).unwrap();
+    let steps = [Step::Handler(&program), Step::Favour { raised: servers.ext.raised(), aim: &aim }];
+    let install = Install {
+        service: "app.deferred",
+        options: &BTreeMap::from([("when".to_owned(), "before_schedule".to_owned())]),
+        only_pid: Some(std::process::id() as i32),
+        steps: &steps,
+        limits: Limits::default(),
+        down: Some(&down),
+        deadline: Some(Nanos::from_millis(150)),
+        fault_passes: true,
+        measured: false,
+    };
+    let installed = kernel.install(&install).unwrap();
+    let before = servers.stats(id);
+    for value in 1..=10 {
+        down.down().defer(value).unwrap();
+        sleep_ms(100);
+    }
+    let (passed, after) = (installed.counters().passed, servers.stats(id));
+    let boosts: u64 = after.boosts.iter().zip(before.boosts).map(|(after, before)| after - before).sum();
+    assert_eq!((passed, down.down().deferred()), (10, 0), "each value is handled by itself");
+    assert!((5..=10).contains(&boosts), "{boosts}: {after:?}");
+    assert_eq!((after.missed, servers.ext.exit_reason()), (before.missed, None));
 }
 
 /// In the test machine's time, which counts instructions.

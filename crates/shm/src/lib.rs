@@ -31,5 +31,5 @@ pub use process::Process;
 pub use ring::SharedRing;
 pub use segment::{LockedPages, LockedSegment, SharedSegment};
 pub use signal::Signals;
-pub use socket::Binder;
+pub use socket::{Binder, Caller};
 pub use wake::Wake;

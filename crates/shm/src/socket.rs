@@ -1,12 +1,16 @@
-//! Binds a socket to the I/O module, with one system call of the application.
+//! The BPF system calls of an application: binds a socket to the I/O module, and calls a program of the kernel.
 #![allow(unsafe_code)] // a system call without a safe wrapper
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use qfabric_types::memory::{CALL_VALUES, CallRecord, CallVerdict};
 
 use crate::memfd::refused;
 
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_PROG_RUN: libc::c_int = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_MAP_TYPE_SK_STORAGE: u32 = 24;
 
@@ -36,6 +40,59 @@ struct Info {
     id: u32,
     key_bytes: u32,
     value_bytes: u32,
+}
+
+/// `bpf_attr` of `BPF_PROG_RUN`.
+#[repr(C)]
+#[derive(Default)]
+struct Run {
+    program: u32,
+    /// Written by the kernel.
+    result: Cell<u32>,
+    data_bytes: [u32; 2],
+    data: [u64; 2],
+    repeat: u32,
+    duration: u32,
+    context_bytes: [u32; 2],
+    context: [u64; 2],
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    _pad: u32,
+}
+
+const _: () = assert!(size_of::<Run>() == 80);
+
+/// A program in the kernel that this process calls.
+#[derive(Debug)]
+pub struct Caller {
+    program: OwnedFd,
+}
+
+impl Caller {
+    /// Takes the descriptor of a program, which came through a socket.
+    pub fn new(program: OwnedFd) -> Caller {
+        Caller { program }
+    }
+
+    /// Calls the program and returns its verdict: one system call. Any thread may call.
+    ///
+    /// # Errors
+    /// The descriptor is no such program, or the host denies `bpf(2)` to users: Linux before 5.19 does if
+    /// `kernel.unprivileged_bpf_disabled` is set, and so do filters of system calls, as in containers.
+    pub fn call(&self, values: [i64; CALL_VALUES]) -> io::Result<CallVerdict> {
+        let mut record = CallRecord::new(values).to_bytes();
+        let run = Run {
+            program: self.program.as_raw_fd() as u32,
+            context_bytes: [record.len() as u32, 0],
+            context: [record.as_mut_ptr() as u64, 0],
+            ..Run::default()
+        };
+        // SAFETY: the attributes of this command; the kernel reads and writes as many bytes of the context as they say,
+        // which are live, and writes the result, which is a cell.
+        unsafe { bpf(BPF_PROG_RUN, &run) }?;
+        Ok(CallRecord::verdict_in(&record))
+    }
 }
 
 /// The socket storage of the I/O module.
@@ -98,6 +155,12 @@ mod tests {
         key_bytes: u32,
         value_bytes: u32,
         entries: u32,
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_program_is_not_called() {
+        let caller = Caller::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        assert!(caller.call([0; CALL_VALUES]).is_err());
     }
 
     #[test]

@@ -109,6 +109,8 @@ impl DescriptorSet {
     pub const BIND: u8 = 8;
     /// The memory into which the application writes.
     pub const DOWN: u8 = 16;
+    /// The program that runs for the fast calls of the application.
+    pub const CALL: u8 = 32;
 
     /// The index of this bit's descriptor among the attached ones; `None` if it is not attached.
     pub fn index(self, bit: u8) -> Option<usize> {
@@ -222,7 +224,7 @@ impl<'a> FromDaemon<'a> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
             129 if rest.len() == 8 => Some(FromDaemon::Welcome(word(rest)?.0)),
-            130 if rest.len() == 1 && rest[0] < 32 => Some(FromDaemon::Descriptors(DescriptorSet(rest[0]))),
+            130 if rest.len() == 1 && rest[0] < 64 => Some(FromDaemon::Descriptors(DescriptorSet(rest[0]))),
             131 => text(rest).map(FromDaemon::Refused),
             132 => call(rest),
             133 => number_and_text(rest).map(|(subscription, why)| FromDaemon::TakenOut { subscription, why }),
@@ -337,16 +339,22 @@ mod tests {
         };
         let call = FromDaemon::Call { call: 1, service: 2, pid: 3, data: &[7] };
         daemon(FromDaemon::Welcome(1), &[129, 1, 0, 0, 0, 0, 0, 0, 0]);
-        daemon(FromDaemon::Descriptors(DescriptorSet(31)), &[130, 31]);
+        daemon(FromDaemon::Descriptors(DescriptorSet(63)), &[130, 63]);
         daemon(FromDaemon::Refused("x"), &[131, b'x']);
         daemon(call, &[132, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 7]);
         daemon(FromDaemon::TakenOut { subscription: 1, why: "x" }, &[133, 1, 0, 0, 0, 0, 0, 0, 0, b'x']);
         daemon(FromDaemon::Ended { subscription: 1, why: "x" }, &[134, 1, 0, 0, 0, 0, 0, 0, 0, b'x']);
-        let bits =
-            [DescriptorSet::UP, DescriptorSet::WAKE, DescriptorSet::SOCKETS, DescriptorSet::BIND, DescriptorSet::DOWN];
-        assert_eq!(bits, [1, 2, 4, 8, 16]);
+        let bits = [
+            DescriptorSet::UP,
+            DescriptorSet::WAKE,
+            DescriptorSet::SOCKETS,
+            DescriptorSet::BIND,
+            DescriptorSet::DOWN,
+            DescriptorSet::CALL,
+        ];
+        assert_eq!(bits, [1, 2, 4, 8, 16, 32]);
         assert_eq!([Down::HEAD, Down::TAIL, Down::VALUES], [512, 520, 576]);
-        assert_eq!(Moment::ALL.map(Moment::elsewhere), [528, 536, 544]);
+        assert_eq!(Moment::ALL.map(Moment::elsewhere), [528, 536, 544, 552]);
         assert_eq!((memory::HEADER_BYTES, memory::SLOT_HEADER_BYTES), (128, 24));
         assert_eq!(size_of::<Down>(), 1_088);
     }
@@ -370,7 +378,7 @@ mod tests {
             service: u32, pid: i32, data: Vec<u8>, number: u64, why in ".{0,200}",
         ) {
             comes_back(&FromDaemon::Welcome(number));
-            comes_back(&FromDaemon::Descriptors(DescriptorSet(number as u8 & 31)));
+            comes_back(&FromDaemon::Descriptors(DescriptorSet(number as u8 & 63)));
             comes_back(&FromDaemon::Call { call: number, service, pid, data: &data });
             comes_back(&FromDaemon::TakenOut { subscription: number, why: &why });
             comes_back(&FromDaemon::Ended { subscription: number, why: &why });

@@ -17,11 +17,13 @@
 //! the wake descriptor readable. In any order, at least one side sees the other's write, so a sleeping reader
 //! misses no event. The wake descriptor is a BPF ring buffer of one page: call [`acknowledge`] after each poll.
 
+mod call;
 mod down;
 mod socket;
 mod up;
 mod writer;
 
+pub use call::{CALL_SERVICE, CALL_VALUES, CallRecord, CallVerdict};
 pub use down::{DeferredFull, Down, Moment};
 pub use socket::{ReadySockets, SocketInterest, SocketPage};
 pub use up::{Stamp, Up, UpHeader, UpParts, UpStorage};

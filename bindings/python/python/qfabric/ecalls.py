@@ -47,6 +47,13 @@ class Subscription:
             if event is not None:
                 yield event
 
+    def call(self, *values):
+        """A fast user-ECall: the handlers of this subscription to `app.call` run in the kernel with these values (at
+        most eight whole numbers) before the method returns. Returns the handler's answer, its verdict without the
+        lowest four bits; None if no handler has answered, so that the blocking `ECalls.call` is needed."""
+        verdict = self._native.call([*values] + [0] * (8 - len(values)))
+        return None if verdict & 8 else verdict >> 4
+
     @property
     def flag(self):
         """Counter of events in the shared memory; read without a system call."""
@@ -81,10 +88,11 @@ class ECalls:
 
     def subscribe(self, service, *, code=None, handler=None, thread=False, memory_up=True, signal=None, order=(),
                   process_id=0, only_pid=None, deadline_us=0, group=None, options=None, attributes=None,
-                  pass_faults=False, favour=False, hold_until=None):
+                  pass_faults=False, favour=False, hold_until=None, signal_by_kernel=False):
         """Subscribes, with the fields of the paper's `struct ecalls`; `memory_up` may be a dict (layout, slots,
         position). With `favour`, each event favours the subscriber's server (mechanism ext). `hold_until` names the field
-        with the time, in ns of CLOCK_MONOTONIC, at which the event is delivered."""
+        with the time, in ns of CLOCK_MONOTONIC, at which the event is delivered. With `signal_by_kernel`, the kernel
+        sends the signal itself, if it can; its value then does not reach a signalfd."""
         memory = {} if memory_up is True else memory_up or None
         request = {
             "service": service, "k_code": code, "k_handler": handler, "k_thread": thread, "memory_up": memory,
@@ -92,7 +100,7 @@ class ECalls:
             "deadline_us": deadline_us, "group": group, "attributes": attributes or {},
             "options": {name: str(value) for name, value in (options or {}).items()},
             "on_fault": "pass" if pass_faults else "block",
-            "favour": favour, "hold_until": hold_until,
+            "favour": favour, "hold_until": hold_until, "signal_by_kernel": signal_by_kernel,
         }
         return self._keep(Subscription(self._native.subscribe_json(_json.dumps(request))))
 
@@ -110,7 +118,8 @@ class ECalls:
 
     def defer(self, value, when=None):
         """A deferred user-ECall: queues the value until the subscription to `app.deferred` processes its batch. `when`,
-        `"syscall"`, `"schedule"` or `"delay"`, restricts it to the subscriptions with this moment."""
+        `"syscall"`, `"schedule"`, `"delay"` or `"before_schedule"`, restricts it to the subscriptions with this
+        moment."""
         self._native.defer(value, when)
 
     def call(self, service, data, timeout=1.0):

@@ -94,6 +94,10 @@ pub(super) struct Args {
     /// Field of the event that is sent with the signal [default: the first field]
     #[arg(long, value_name = "FIELD")]
     signal_value: Option<String>,
+    /// Let the kernel send the signal itself, without the daemon, if it can (`qfabric doctor`: kernel_signals); its
+    /// si_code is then SI_KERNEL, and a signalfd does not show its value
+    #[arg(long, requires = "signal")]
+    signal_by_kernel: bool,
     /// Process id of the receiver of the signal [default: that of --pid]
     #[arg(long, value_name = "PID")]
     tell: Option<i32>,
@@ -177,6 +181,7 @@ fn request(args: &Args, code: String) -> SubscriptionRequest {
         process_id: args.tell.unwrap_or(0),
         signal: args.signal,
         signal_value: args.signal_value.clone(),
+        signal_by_kernel: args.signal_by_kernel,
         k_code: Some(code),
         k_thread: args.thread,
         hold_until: args.hold_until.clone(),

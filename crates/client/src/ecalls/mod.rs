@@ -31,6 +31,7 @@
 //! | `ECalls_unsubscribe` | [`Subscription::unsubscribe`], or dropping it |
 //! | memory up: flag, ring, bit pattern | [`Subscription::flag`], [`Subscription::try_next`] |
 //! | memory down: fast user-ECall | [`Ecalls::attribute`], [`Attribute::set`] |
+//! | fast user-ECall whose handler runs at once | [`Subscription::call`], [`Subscription::call_or_wait`] |
 //! | deferred user-ECall; its moment for each call | [`Ecalls::defer`]; [`Ecalls::defer_at`] |
 //! | generic system call | [`Ecalls::call`], answered by [`Ecalls::next_notice`] and [`Ecalls::reply`] |
 //! | `socket_interest`, `socket_ready` | [`Ecalls::sockets`] |
@@ -53,7 +54,7 @@ pub use service::OwnService;
 pub use session::{Attribute, Ecalls};
 pub use sockets::Sockets;
 pub use subscribe::SubscriptionBuilder;
-pub use subscription::{Event, Subscription};
+pub use subscription::{CallOutcome, Event, Subscription};
 
 pub use qfabric_shm::Signals;
 pub use qfabric_types::api::ecalls::{
@@ -62,4 +63,4 @@ pub use qfabric_types::api::ecalls::{
     SubscriptionInfo, SubscriptionRequest, UserBudget,
 };
 pub use qfabric_types::event_json;
-pub use qfabric_types::memory::{Moment, Stamp};
+pub use qfabric_types::memory::{CALL_VALUES, CallVerdict, Moment, Stamp};

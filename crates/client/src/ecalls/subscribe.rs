@@ -59,6 +59,14 @@ impl SubscriptionBuilder {
         self.step(Step::KCode, |request| request.k_code = Some(code.to_owned()))
     }
 
+    /// The kernel sends the signal itself, without the daemon, if the signal is the only step that follows those in the
+    /// kernel, and if the kernel can (`qfabric doctor`: `kernel_signals`); otherwise the daemon sends it. A signal of
+    /// the kernel has the `si_code` SI_KERNEL. Its value comes with a signal handler or `sigwaitinfo`, and is lost
+    /// for [`super::Signals`], which reads a signalfd.
+    pub fn signal_by_kernel(self) -> SubscriptionBuilder {
+        self.with(|request| request.signal_by_kernel = true)
+    }
+
     /// Adds a step: run the rest of the chain in a thread of the daemon (`k_thread`).
     pub fn thread(self) -> SubscriptionBuilder {
         self.step(Step::KThread, |request| request.k_thread = true)

@@ -4,12 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use qfabric_shm::{SharedUp, Wake};
+use qfabric_shm::{Caller, SharedUp, Wake};
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient};
-use qfabric_types::memory::{Geometry, Stamp};
+use qfabric_types::memory::{CALL_SERVICE, CALL_VALUES, CallVerdict, Geometry, Stamp};
 
 use super::connection::Inner;
+use super::lease::Descriptors;
 use crate::error::ClientError;
 
 /// A received event.
@@ -30,8 +31,19 @@ pub struct Subscription {
     inner: Arc<Inner>,
     info: SubscriptionInfo,
     memory: Option<(SharedUp, Wake)>,
+    /// The program that runs for calls; `None` for other services than `app.call`.
+    caller: Option<Caller>,
     data: Vec<u8>,
     ended: bool,
+}
+
+/// The result of a fast call that may fall back to the blocking call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// The handlers in the kernel were enough.
+    Fast(CallVerdict),
+    /// The answer of the service's owner to the blocking call.
+    Blocking(Vec<u8>),
 }
 
 impl Subscription {
@@ -39,24 +51,70 @@ impl Subscription {
     pub(super) fn open(inner: Arc<Inner>, info: SubscriptionInfo) -> Result<Subscription, ClientError> {
         let data = vec![0; info.format.size as usize];
         // After this line, an error drops the value and thereby unsubscribes.
-        let mut subscription = Subscription { inner, info, memory: None, data, ended: false };
-        if subscription.info.memory_up.is_some() {
-            subscription.memory = Some(subscription.fetch()?);
+        let mut subscription = Subscription { inner, info, memory: None, caller: None, data, ended: false };
+        let (has_memory, is_called) = (subscription.info.memory_up.is_some(), subscription.is_called());
+        if has_memory || is_called {
+            let mut came = subscription.inner.lease.take(&FromClient::Take(subscription.info.id), None)?;
+            subscription.memory = if has_memory { Some(subscription.map(&mut came)?) } else { None };
+            subscription.caller = came.pick(DescriptorSet::CALL).map(Caller::new);
         }
         Ok(subscription)
     }
 
-    fn fetch(&self) -> Result<(SharedUp, Wake), ClientError> {
+    fn is_called(&self) -> bool {
+        self.info.service == CALL_SERVICE
+    }
+
+    fn map(&self, came: &mut Descriptors) -> Result<(SharedUp, Wake), ClientError> {
         let broken = |why: String| ClientError::Memory { what: "memory_up", why };
         let memory = self.info.memory_up.clone().unwrap_or_default();
         let agreed = Geometry::new(memory.layout, memory.slots, self.info.format.size);
         let agreed = agreed.map_err(|error| broken(error.to_string()))?;
-        let mut came = self.inner.lease.take(&FromClient::Take(self.info.id), None)?;
         let (Some(up), Some(wake)) = (came.pick(DescriptorSet::UP), came.pick(DescriptorSet::WAKE)) else {
             return Err(broken("the daemon did not send its descriptor".to_owned()));
         };
         let up = SharedUp::map(&up, agreed).map_err(|error| broken(error.to_string()))?;
         Ok((up, Wake::new(wake).map_err(|error| broken(error.to_string()))?))
+    }
+
+    /// A fast user-ECall (000 §3.2.1): the handlers of this subscription to `app.call` run in the kernel with these
+    /// values, before the method returns. If the verdict says so ([`CallVerdict::schedules`]), other threads of this
+    /// CPU run before. [`CallVerdict::BLOCK`]: no handler has answered, because the handler says so, has faulted, was
+    /// busy or was removed, or because this host does not let the program call; do the blocking call instead
+    /// ([`Subscription::call_or_wait`]).
+    ///
+    /// # Errors
+    /// The subscription is to another service, or belongs to another process.
+    pub fn call(&self, values: [i64; CALL_VALUES]) -> Result<CallVerdict, ClientError> {
+        self.inner.lease.own()?;
+        if !self.is_called() {
+            let message = format!("service {} takes no fast calls", self.info.service);
+            return Err(ClientError::invalid(message, "subscribe to app.call"));
+        }
+        let verdict = self.caller.as_ref().and_then(|caller| caller.call(values).ok()).unwrap_or(CallVerdict::BLOCK);
+        if verdict.schedules() {
+            rustix::thread::sched_yield();
+        }
+        Ok(verdict)
+    }
+
+    /// As [`Subscription::call`]; if the fast call is not enough, the owner of `service` gets the values as 64 bytes,
+    /// in the order of this host, and answers within `patience` ([`super::Ecalls::call`]).
+    ///
+    /// # Errors
+    /// Those of [`Subscription::call`] and of [`super::Ecalls::call`].
+    pub fn call_or_wait(
+        &self,
+        values: [i64; CALL_VALUES],
+        service: &str,
+        patience: Duration,
+    ) -> Result<CallOutcome, ClientError> {
+        let verdict = self.call(values)?;
+        if !verdict.blocks() {
+            return Ok(CallOutcome::Fast(verdict));
+        }
+        let data: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        self.inner.client.call_service(service, &data, patience).map(CallOutcome::Blocking)
     }
 
     /// Number of the subscription.

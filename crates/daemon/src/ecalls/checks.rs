@@ -12,6 +12,7 @@ use qfabric_types::api::ecalls::{CHANNEL_SERVICE, OnFault, ServiceInfo, Step, Su
 use qfabric_types::api::{ApplicationScope, Problem};
 use qfabric_types::channel::Name;
 use qfabric_types::format::Format;
+use qfabric_types::memory::CALL_SERVICE;
 
 use super::plan::{Plan, is_handler};
 use super::problems;
@@ -86,6 +87,14 @@ pub(super) fn interrupts(period: Option<Duration>) -> u64 {
 pub(super) fn check_signal_target(plan: &Plan, target: Option<&Target>) -> Result<(), Problem> {
     match plan.in_daemon.contains(&Step::Signal) && target.is_none() {
         true => Err(problems::chain("no process is named to receive the signal", "give process_id")),
+        false => Ok(()),
+    }
+}
+
+/// A fast call runs the handlers of one subscription; the hook of a group is not that of a process.
+pub(super) fn check_calls(request: &SubscriptionRequest) -> Result<(), Problem> {
+    match request.service == CALL_SERVICE && request.group.is_some() {
+        true => Err(problems::chain(format!("a group takes no calls of {CALL_SERVICE}"), "remove group")),
         false => Ok(()),
     }
 }
@@ -182,6 +191,17 @@ mod tests {
         assert!(chain(&named, &code, ["return 1;", "return cpu();"]).unwrap_err().contains("cpu() has no meaning"));
         assert!(chain(&[], &[Step::KHandler, Step::KCode], ["return pid();", ""]).unwrap_err().contains("pid()"));
         assert_eq!(chain(&named, &code, ["return pid() + cpu();", "return 1;"]), Ok(()), "in the kernel");
+    }
+
+    #[test]
+    fn a_group_takes_no_fast_calls() {
+        let check = |service: &str, group: Option<&str>| {
+            let (service, group) = (service.to_owned(), group.map(str::to_owned));
+            check_calls(&SubscriptionRequest { service, group, ..Default::default() })
+                .map_err(|problem| problem.message)
+        };
+        assert!(check(CALL_SERVICE, Some("workers")).unwrap_err().contains("a group takes no calls of app.call"));
+        assert_eq!([check(CALL_SERVICE, None), check("timer", Some("workers"))], [Ok(()), Ok(())]);
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 use qfabric_ecode::{Bound, Program};
-use qfabric_linux::ecalls::{Aim, Installed};
+use qfabric_linux::ecalls::{Aim, Installed, SignalTo};
+use qfabric_linux::threads;
 use qfabric_sync::{Lock, assert_may_block};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{Author, Origin, ServiceInfo, State, Step, SubscriptionRequest};
 use qfabric_types::format::Format;
 use qfabric_types::memory::Geometry;
-use qfabric_types::{Nanos, Owner, Share};
+use qfabric_types::{Nanos, Owner, Share, ThreadId};
 
 use super::checks::{no_such_field, numbered};
 use super::handler::Handler;
@@ -119,6 +120,25 @@ impl Draft {
             None => format.fields.first().and_then(|field| place(format, &field.name)),
         };
         Ok(Stage::Signal { number, value: named })
+    }
+
+    /// The signal that the kernel is asked to send: the only step that follows those in the kernel.
+    pub(super) fn signal_of_kernel(&self) -> Option<SignalTo> {
+        let asked = self.request.signal_by_kernel && self.plan.in_daemon == [Step::Signal];
+        let target = self.target.as_ref().filter(|_| asked)?;
+        let started = threads::start_time(ThreadId(target.pid))?;
+        if target.watch.ended() {
+            // The number may belong to another process, and so may the start time.
+            return None;
+        }
+        let in_kernel = self.plan.in_kernel.iter().filter(|step| is_handler(**step)).count();
+        match self.signal(&self.format_behind(in_kernel)).ok()? {
+            Stage::Signal { number, value } => {
+                let value = value.map(|place| (place.offset as u32, place.ty));
+                Some(SignalTo { number, pid: target.pid, started, value })
+            }
+            _ => None,
+        }
     }
 
     /// The place of the moment until which events are held.

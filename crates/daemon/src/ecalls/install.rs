@@ -22,8 +22,8 @@ use qfabric_types::format::Format;
 use qfabric_types::memory::{ATTRIBUTES, Geometry};
 
 use super::checks::{
-    check_cost, check_fault_policy, check_functions, check_no_loop, check_signal_target, interrupts, numbered,
-    receiver, restrict,
+    check_calls, check_cost, check_fault_policy, check_functions, check_no_loop, check_signal_target, interrupts,
+    numbered, receiver, restrict,
 };
 use super::draft::{Draft, EMISSIONS, Parts, deadline};
 use super::memory::{Down, Up};
@@ -100,6 +100,7 @@ impl Ecalls {
         let at_hook = service.origin == Origin::Kernel && request.group.is_none();
         let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
+        check_calls(&request)?;
         self.registry().check_room_for_subscription(peer.owner, &self.config(), clock::now())?;
         let (down, known) = self.session_of(peer, &request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
@@ -272,6 +273,7 @@ impl Ecalls {
         }
         steps.extend(aim.zip(self.favours.get()).and_then(|(aim, favours)| favours.step(aim)));
         if !draft.plan.in_daemon.is_empty() {
+            steps.extend(draft.signal_of_kernel().map(KernelStep::Signal));
             steps.push(KernelStep::Tail { ring: &side.ring, id, user: draft.bounded_user() });
         }
         install(side, draft, &steps, deadline(draft.request.deadline_us).filter(|_| !draft.holds()))

@@ -142,10 +142,15 @@ impl Ecalls {
 
     fn give_memory(&self, socket: &Foreign, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
-        let none = || problems::chain(format!("subscription {id} has no memory_up"), "subscribe with memory_up");
-        let up = subscription.chain.up.as_ref().ok_or_else(none)?;
-        let given = FromDaemon::Descriptors(DescriptorSet(DescriptorSet::UP | DescriptorSet::WAKE));
-        up.with_fds(|fds| send(socket, &given, &fds));
+        let call = subscription.call_fd();
+        match &subscription.chain.up {
+            Some(up) => up.with_fds(|fds| give(socket, DescriptorSet::UP | DescriptorSet::WAKE, &fds, call.as_ref())),
+            None if call.is_some() => give(socket, 0, &[], call.as_ref()),
+            None => {
+                let message = format!("subscription {id} has no memory_up");
+                return Err(problems::chain(message, "subscribe with memory_up"));
+            }
+        }
         Ok(())
     }
 
@@ -327,6 +332,14 @@ fn check_modules(uid: u32, own: usize, all: usize) -> Result<(), Problem> {
         }
         false => Ok(()),
     }
+}
+
+/// Gives the descriptors of a subscription: those of its memory, with their bits, and of the program that its process
+/// calls.
+fn give(socket: &Foreign, bits: u8, memory: &[BorrowedFd<'_>], call: Option<&OwnedFd>) {
+    let given = DescriptorSet(bits | if call.is_some() { DescriptorSet::CALL } else { 0 });
+    let descriptors: Vec<_> = memory.iter().copied().chain(call.map(AsFd::as_fd)).collect();
+    send(socket, &FromDaemon::Descriptors(given), &descriptors);
 }
 
 fn give_module(socket: &Foreign, module: &SocketModule) {

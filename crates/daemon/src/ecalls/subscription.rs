@@ -1,6 +1,6 @@
 //! A working subscription: the steps of its chain in the daemon, its counters, and its removal after faults.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -379,6 +379,12 @@ impl Subscription {
         installed
     }
 
+    /// The program in the kernel that the receiving process calls; `None`: its service takes no fast calls, or it was
+    /// removed.
+    pub(super) fn call_fd(&self) -> Option<OwnedFd> {
+        lock(&self.installed).as_ref().and_then(Installed::call_fd).and_then(|fd| fd.try_clone_to_owned().ok())
+    }
+
     /// Whether a part of the chain runs in the kernel now.
     pub(super) fn has_kernel_part(&self) -> bool {
         lock(&self.installed).is_some()
@@ -402,8 +408,10 @@ impl Subscription {
             let kernel = installed.counters();
             counters.events = kernel.events;
             counters.blocked += kernel.blocked;
-            // Events that left the kernel are counted where their chain ended.
-            counters.passed += if self.chain.stages.is_empty() { kernel.passed } else { 0 };
+            // Events that left the kernel are counted where their chain ended; others ended with a signal of the
+            // kernel.
+            counters.passed += if self.chain.stages.is_empty() { kernel.passed } else { kernel.signals };
+            counters.signals += kernel.signals;
             counters.faults += kernel.faults;
             counters.dropped_memory += kernel.dropped_memory;
             counters.dropped_ring = kernel.dropped_ring;
@@ -509,7 +517,8 @@ impl Tally {
             (&self.blocked, kernel.blocked),
             (&self.faults, kernel.faults),
             (&self.dropped_memory, kernel.dropped_memory),
-            (&self.passed, if ends_there { kernel.passed } else { 0 }),
+            (&self.passed, if ends_there { kernel.passed } else { kernel.signals }),
+            (&self.signals, kernel.signals),
             (&self.dropped_ring, kernel.dropped_ring),
             (&self.contended, kernel.contended),
             (&self.run_ns, kernel.run_ns),

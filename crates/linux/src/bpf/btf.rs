@@ -1,7 +1,7 @@
 //! Reads the kernel's own type information: the tracepoints, and the offsets of structure members.
 //!
 //! Reads all of `/sys/kernel/btf/vmlinux` (about 5 MB, 60,000 types) and indexes the names of structures, tracepoints
-//! and sched_ext's functions in one pass. Source: Linux `Documentation/bpf/btf.rst`.
+//! and some functions in one pass. Source: Linux `Documentation/bpf/btf.rst`.
 
 use std::collections::HashMap;
 use std::io;
@@ -53,8 +53,11 @@ mod kind {
 }
 
 const TRACEPOINT: &str = "btf_trace_";
-/// Names of functions that are indexed begin with this.
+/// Names of functions that are indexed begin with this, or are one of [`FUNCTIONS`].
 const FUNCTION: &str = "scx_bpf_";
+/// The functions by which handlers send signals, and by which those that the kernel can preempt keep their CPU.
+const FUNCTIONS: [&str; 5] =
+    ["bpf_task_from_pid", "bpf_task_release", "bpf_send_signal_task", "bpf_preempt_disable", "bpf_preempt_enable"];
 
 /// The kernel's type information.
 #[derive(Debug)]
@@ -131,13 +134,13 @@ impl Btf {
     }
 
     fn remember_function(&mut self, id: TypeId) {
-        if let Some(name) = self.name(id).filter(|name| name.starts_with(FUNCTION)) {
+        if let Some(name) = self.name(id).filter(|name| name.starts_with(FUNCTION) || FUNCTIONS.contains(name)) {
             let name = name.to_owned();
             self.functions.insert(name, id);
         }
     }
 
-    /// The function of sched_ext with this name, which programs may call by this number.
+    /// The function of sched_ext or of [`FUNCTIONS`] with this name, which programs may call by this number.
     pub(crate) fn function(&self, name: &str) -> Option<TypeId> {
         self.functions.get(name).copied()
     }
@@ -315,7 +318,7 @@ mod tests {
         let Some(btf) = vmlinux() else { return };
         let (kick, scheduler) = (btf.function("scx_bpf_kick_cpu"), btf.structure("sched_ext_ops"));
         assert_eq!(kick.is_some(), scheduler.is_some());
-        assert_eq!(btf.function("schedule"), None);
+        assert_eq!((btf.function("schedule"), btf.function("bpf_task_acquire")), (None, None));
     }
 
     #[test]

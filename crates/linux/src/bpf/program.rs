@@ -24,7 +24,12 @@ pub(crate) enum Kind {
     Perf,
     /// Runs on demand, without a hook.
     Demand,
+    /// Runs when a process with its descriptor calls it.
+    Call,
 }
+
+/// `BPF_F_SLEEPABLE`: the kernel requires it of programs that a process calls.
+const SLEEPABLE: u32 = 1 << 4;
 
 /// Code, and the maps to which it refers by number.
 pub(crate) struct Program<'a> {
@@ -86,8 +91,10 @@ impl Program<'_> {
             Kind::Connections => (bpf::BPF_PROG_TYPE_SOCK_OPS, bpf::BPF_CGROUP_SOCK_OPS, 0),
             Kind::Perf => (bpf::BPF_PROG_TYPE_PERF_EVENT, 0, 0),
             Kind::Demand => (bpf::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
+            Kind::Call => (bpf::BPF_PROG_TYPE_SYSCALL, 0, 0),
         };
-        ProgramSpec { name: c"qfabric", kind, attach_type, attach_btf_id, insns: &self.code.insns }
+        let flags = if self.kind == Kind::Call { SLEEPABLE } else { 0 };
+        ProgramSpec { name: c"qfabric", kind, attach_type, attach_btf_id, flags, insns: &self.code.insns }
     }
 }
 
@@ -104,6 +111,19 @@ impl Loaded {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Whether processes call it.
+    pub(crate) fn is_called(&self) -> bool {
+        self.kind == Kind::Call
+    }
+
+    /// Calls the program, which reads and writes `context`.
+    pub(crate) fn call(&self, context: &mut [u8]) -> io::Result<()> {
+        match self.kind {
+            Kind::Call => sys::run_syscall(self.fd.as_fd(), context).map(drop),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
     }
 
     /// Duration of verification and translation.

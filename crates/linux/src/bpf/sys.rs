@@ -39,6 +39,7 @@ pub(super) struct ProgramSpec<'a> {
     pub kind: u32,
     pub attach_type: u32,
     pub attach_btf_id: u32,
+    pub flags: u32,
     pub insns: &'a [Insn],
 }
 
@@ -193,6 +194,7 @@ pub(super) fn prog_load(spec: &ProgramSpec, log: Option<&mut [u8]>) -> io::Resul
     // The kernel returns EAGAIN if a signal interrupts the verifier.
     opts.attempts = 5;
     (opts.expected_attach_type, opts.attach_btf_id) = (spec.attach_type, spec.attach_btf_id);
+    opts.prog_flags = spec.flags;
     if let Some(log) = log {
         (opts.log_level, opts.log_size, opts.log_buf) = (1, log.len() as u32, log.as_mut_ptr().cast::<c_char>());
     }

@@ -4,10 +4,20 @@ use super::{Facts, Finding, State};
 use crate::ecalls::{Kernel, Service, Unsupported};
 use crate::kernel_path::{KernelPath, KernelPathError};
 
-pub(super) fn examine(facts: &mut Facts) -> Finding {
+pub(super) fn examine(facts: &mut Facts) -> [Finding; 2] {
     let opened = Kernel::open();
     facts.bpf = opened.is_ok();
-    finding(opened.as_ref().map(Kernel::services))
+    let signals = opened.as_ref().map_err(Unsupported::clone).and_then(Kernel::signals);
+    [finding(opened.as_ref().map(Kernel::services)), signal_finding(signals)]
+}
+
+/// Nothing needs the functions: the daemon sends the signals otherwise.
+fn signal_finding(signals: Result<(), Unsupported>) -> Finding {
+    let name = "kernel_signals";
+    match signals {
+        Ok(()) => Finding::ok(name, "handlers in the kernel can send signals themselves (signal_by_kernel)"),
+        Err(why) => Finding::new(name, State::Absent, format!("{}; the daemon sends all signals", why.what)),
+    }
 }
 
 /// Attaches the program of the kernel path to the loopback interface for a moment, for an address that no packet has.
@@ -64,12 +74,21 @@ mod tests {
     }
 
     #[test]
+    fn without_the_kernels_functions_the_daemon_sends_the_signals() {
+        let why = Unsupported { what: "this kernel does not have the function f".into(), remedy: "use another".into() };
+        let absent = signal_finding(Err(why));
+        assert_eq!((absent.state, absent.fix), (State::Absent, None));
+        assert!(absent.reason.contains("function f; the daemon sends all signals"), "{}", absent.reason);
+        assert_eq!(signal_finding(Ok(())).state, State::Ok);
+    }
+
+    #[test]
     fn missing_services_are_named_with_the_next_step() {
         let why = Unsupported { what: "BPF programs cannot be loaded".into(), remedy: "run it as root".into() };
         let none = finding(Err(&why));
         assert_eq!((none.state, none.fix.as_deref()), (State::Missing, Some("run it as root")));
         let services = Kernel::services_without(&why);
         let some = finding(Ok(&services));
-        assert!(some.reason.contains("0 of 14") && some.reason.contains("sched.wakeup, sched.switch"), "{some:?}");
+        assert!(some.reason.contains("0 of 15") && some.reason.contains("sched.wakeup, sched.switch"), "{some:?}");
     }
 }

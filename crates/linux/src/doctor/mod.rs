@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `bpf.rs` | requirements of handlers in the kernel and of the kernel path |
+//! | `bpf.rs` | requirements of handlers in the kernel, of their signals, and of the kernel path |
 //! | `cpu.rs` | requirements of the mechanism `deadline` and its enforcement |
 //! | `energy.rs` | meters and knobs of energy |
 //! | `host.rs` | capabilities, observation, groups, time, battery |
@@ -116,7 +116,7 @@ pub fn examine() -> Report {
     findings.extend(cpu::examine(&mut facts, Path::new(DEBUGFS)));
     findings.extend(host::examine(&mut facts));
     findings.extend(energy::examine(Path::new(power::SYS), Path::new("/")));
-    findings.push(bpf::examine(&mut facts));
+    findings.extend(bpf::examine(&mut facts));
     findings.push(bpf::kernel_path());
     findings.extend(schedulers::examine(&mut facts));
     Report { findings, facts }

@@ -13,8 +13,9 @@ use qfabric_ecode::bpf::{Alu, Asm, Code, Exits, Host, Jmp, Label, Layout, Reg, S
 use qfabric_ecode::hir::Builtin;
 use qfabric_ecode::{Limits, Program};
 use qfabric_types::format::Format;
+use qfabric_types::memory::{CallRecord, CallVerdict};
 
-use super::delivery::{self, Place, Target, count};
+use super::delivery::{self, Functions, Place, Target, count};
 use super::options::Options;
 use super::reads::InputUse;
 use super::services::{At, Hook, Spec};
@@ -131,14 +132,15 @@ impl Plan<'_> {
     }
 
     /// Assembles the program for a hook. It uses the states from `number` on of the `states` states of each CPU.
-    /// `shared`: it continues with the next handler at the shared program. `kick`: as in [`Target::deliver`].
+    /// `shared`: it continues with the next handler at the shared program. `functions`: those that it may call at this
+    /// hook.
     pub(super) fn assemble(
         &self,
         btf: &Btf,
         hook: &Hook,
         (number, states): (u32, u32),
         shared: Option<Shared>,
-        kick: Option<i32>,
+        functions: Functions,
     ) -> Result<Code, InstallError> {
         let mut asm = Asm::new();
         let labels = Labels {
@@ -150,7 +152,7 @@ impl Plan<'_> {
             busy: asm.label(),
             end: asm.label(),
         };
-        let build = Build { plan: self, asm: &mut asm, labels, hook, shared, kick };
+        let build = Build { plan: self, asm: &mut asm, labels, hook, shared, functions };
         build.emit_all(btf, number, states).map_err(|why| self.unavailable(why))?;
         asm.finish().map_err(InstallError::TooLarge)
     }
@@ -182,7 +184,7 @@ struct Build<'a, 'b> {
     labels: Labels,
     hook: &'b Hook,
     shared: Option<Shared>,
-    kick: Option<i32>,
+    functions: Functions,
 }
 
 impl Build<'_, '_> {
@@ -192,6 +194,7 @@ impl Build<'_, '_> {
         let input = placements.first().map_or(0, |placement| placement.layout.input);
         let (spec, bytes) = (self.plan.spec, self.plan.format.size);
         self.asm.store(Size::D, Reg::R10, CONTEXT, Reg::R1);
+        self.decide(CallVerdict::BLOCK);
         let (hook, only_pid, Labels { foreign, skip, .. }) = (self.hook, self.plan.only_pid, self.labels);
         only_of(&mut self.prologue(btf, &wanted, input, foreign), hook, only_pid)?;
         self.begin_measuring();
@@ -212,9 +215,44 @@ impl Build<'_, '_> {
         if self.chooses() {
             self.asm.store_imm(Size::D, Reg::R9, state::SERVICE, STREAM_PASS);
         }
+        if placements.is_empty() {
+            self.decide(CallVerdict::DONE);
+        }
         self.stages(&placements, Place { offset: input as i16, bytes });
         self.emit_exits();
         Ok(())
+    }
+
+    /// The result of a call, if the event is one. Loses r1 and r2. Not a store of a constant, which kernels before 6.3
+    /// refuse in a context.
+    fn decide(&mut self, verdict: CallVerdict) {
+        if self.hook.at == At::Call {
+            self.asm.mov(Reg::R2, verdict.0 as i32);
+            self.give_verdict(Reg::R2);
+        }
+    }
+
+    /// The result of a call is in `verdict`, if the event is one. Loses r1.
+    fn give_verdict(&mut self, verdict: Reg) {
+        if self.hook.at == At::Call {
+            self.asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
+            self.asm.store(Size::D, Reg::R1, CallRecord::VERDICT as i16, verdict);
+        }
+    }
+
+    /// Sends the signal of the option to the thread that calls, if the verdict says so. The kernel delivers it before
+    /// the call returns.
+    fn signal_caller(&mut self) {
+        let Some(signal) = self.plan.options.signal().filter(|_| self.hook.at == At::Call) else { return };
+        let none = self.asm.label();
+        let asm = &mut *self.asm;
+        asm.load(Size::D, Reg::R1, Reg::R10, CONTEXT);
+        asm.load(Size::D, Reg::R1, Reg::R1, CallRecord::VERDICT as i16);
+        asm.alu64(Alu::And, Reg::R1, CallVerdict::SIGNAL);
+        asm.jump_if(Jmp::Eq, Reg::R1, 0, none);
+        asm.mov(Reg::R1, signal);
+        asm.call(helper::SEND_SIGNAL_THREAD);
+        asm.bind(none);
     }
 
     fn prologue<'p>(&'p mut self, btf: &'p Btf, wanted: &'p BTreeSet<String>, input: u32, skip: Label) -> Prologue<'p> {
@@ -352,7 +390,7 @@ impl Build<'_, '_> {
         let mut placements = placements.iter().enumerate();
         for (at, stage) in self.plan.stages.iter().enumerate() {
             match stage {
-                Stage::Deliver(target) => target.deliver(self.asm, event, self.kick),
+                Stage::Deliver(target) => target.deliver(self.asm, event, self.functions),
                 Stage::Run(program) => {
                     let (number, placement) = placements.next().expect("every program has its placement");
                     if number > 0 {
@@ -387,11 +425,12 @@ impl Build<'_, '_> {
             Stage::Deliver(target) => Some(target),
             Stage::Run(_) => None,
         });
-        let mut host = InKernel { targets: targets.collect(), kick: self.kick };
+        let mut host = InKernel { targets: targets.collect(), functions: self.functions };
         generate(self.asm, program, &mut host, self.plan.limits, exits);
         self.asm.bind(exits.fault);
         self.asm.store(Size::D, Reg::R9, state::LAST_FAULT, Reg::R0);
         count(self.asm, state::FAULTS);
+        self.decide(CallVerdict::BLOCK);
         if self.plan.passes_unchanged(program) {
             let layout = &placement.layout;
             let (to, from) = ((Reg::R6, layout.output as i16), (Reg::R6, layout.input as i16));
@@ -399,6 +438,7 @@ impl Build<'_, '_> {
         }
         self.asm.jump(if self.plan.fault_passes { goes_on } else { self.labels.block });
         self.asm.bind(exits.done);
+        self.give_verdict(Reg::R0);
         self.asm.jump_if(Jmp::Eq, Reg::R0, 0, self.labels.block);
         if self.chooses() {
             self.asm.store(Size::D, Reg::R9, state::SERVICE, Reg::R0);
@@ -419,6 +459,7 @@ impl Build<'_, '_> {
         self.release_lock();
         self.answer();
         self.redirect();
+        self.signal_caller();
         self.result(go_on);
         self.asm.bind(labels.block);
         count(self.asm, state::BLOCKED);
@@ -530,7 +571,7 @@ fn hide_others(p: &mut Prologue, hook: &Hook, only_pid: Option<i32>) -> Result<(
 /// Implements the builtins of E-code in the kernel.
 struct InKernel<'a> {
     targets: Vec<&'a Target>,
-    kick: Option<i32>,
+    functions: Functions,
 }
 
 impl Host for InKernel<'_> {
@@ -544,7 +585,7 @@ impl Host for InKernel<'_> {
             }
             Builtin::Emit => {
                 let event = Place { offset: layout.output as i16, bytes: layout.output_bytes };
-                self.targets.iter().for_each(|target| target.deliver(asm, event, self.kick));
+                self.targets.iter().for_each(|target| target.deliver(asm, event, self.functions));
             }
         }
     }

@@ -5,10 +5,12 @@
 use qfabric_ecode::bpf::{Alu, Asm, Jmp, Label, Reg, Size};
 use qfabric_types::memory::{Geometry, HEADER_BYTES, Layout, SLOT_HEADER_BYTES, UpHeader};
 
+use super::by_kernel::{self, SignalCalls, SignalTo};
 use super::favour::favour;
 use super::ring::{NO_USER, PREFIX, SHARE};
-use super::source::{helper, pieces};
-use super::state;
+use super::source::{function_number, helper, pieces};
+use super::{Unsupported, state};
+use crate::bpf::Btf;
 
 /// The owner's part of a memory_up, in memory that no application maps. Offsets in bytes.
 pub(super) mod private {
@@ -41,10 +43,52 @@ pub(super) enum Target {
     /// A memory_up: its area, its owner's part, its wake ring. `position`: the field that names the slot (offset in the
     /// event, size).
     Memory { area: u32, private: u32, wake: u32, geometry: Geometry, position: Option<(u32, Size)> },
-    /// The ring to user space; `id` is the number of the subscription.
-    Ring { map: u32, id: u64, bound: Option<RingBound> },
+    /// The ring to user space; `id` is the number of the subscription. With a signal, only the events whose signal the
+    /// kernel does not send itself.
+    Ring { map: u32, id: u64, bound: Option<RingBound>, signal: Option<SignalTo> },
     /// The CPU scheduler: the aim, and the memory in which events are raised.
     Favour { aim: u32, raised: u32 },
+}
+
+/// The kernel's functions that a handler may call at its hook, besides the helpers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Functions {
+    /// Interrupts a CPU; its number.
+    pub kick: Option<i32>,
+    /// Send a signal.
+    pub signal: Option<SignalCalls>,
+    /// Hold off other threads of the CPU; for programs that the kernel can preempt.
+    pub preemption: Option<Preemption>,
+}
+
+/// The kernel's functions between which other threads do not take the CPU (Linux 6.10), by their numbers. A record that
+/// is reserved and not yet submitted holds up the ring of all users: if the thread of a call could lose its CPU there, a
+/// user could stop the events of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Preemption {
+    off: i32,
+    on: i32,
+}
+
+impl Preemption {
+    /// Fails if this kernel lacks a function.
+    pub(super) fn of(btf: &Btf) -> Result<Preemption, Unsupported> {
+        let number = |name: &str| function_number(btf, name);
+        Ok(Preemption { off: number("bpf_preempt_disable")?, on: number("bpf_preempt_enable")? })
+    }
+}
+
+impl Functions {
+    /// Generates `code`, which no other thread of the CPU interrupts. Loses r0 to r5 before and after it.
+    fn unpreempted(self, asm: &mut Asm, code: impl FnOnce(&mut Asm)) {
+        if let Some(Preemption { off, .. }) = self.preemption {
+            asm.call_kfunc(off);
+        }
+        code(asm);
+        if let Some(Preemption { on, .. }) = self.preemption {
+            asm.call_kfunc(on);
+        }
+    }
 }
 
 /// The bound on the bytes of a user's records in a ring: the map with the words of the users, and the user's number.
@@ -62,11 +106,19 @@ pub(super) struct Place {
 }
 
 impl Target {
-    /// `kick`: the number of the kernel's function by which the handler interrupts a CPU, if it may call it.
-    pub(super) fn deliver(&self, asm: &mut Asm, event: Place, kick: Option<i32>) {
+    pub(super) fn deliver(&self, asm: &mut Asm, event: Place, functions: Functions) {
         match *self {
-            Target::Ring { map, id, bound } => to_ring(asm, map, id, bound, event),
-            Target::Favour { aim, raised } => favour(asm, aim, raised, kick),
+            Target::Ring { map, id, bound, signal } => {
+                let sent = asm.label();
+                if let (Some(calls), Some(to)) = (functions.signal, signal) {
+                    by_kernel::send(asm, calls, to, event, sent);
+                }
+                functions.unpreempted(asm, |asm| to_ring(asm, map, id, bound, event));
+                asm.bind(sent);
+            }
+            Target::Favour { aim, raised } => {
+                functions.unpreempted(asm, |asm| favour(asm, aim, raised, functions.kick));
+            }
             Target::Memory { area, private, wake, geometry, position } => {
                 let to = ToMemory { asm, area, private, geometry, event };
                 to.deliver(wake, position);
@@ -364,4 +416,20 @@ pub(super) fn wake(asm: &mut Asm, ring: u32) {
     asm.mov(Reg::R3, 8);
     asm.mov(Reg::R4, FORCE_WAKEUP);
     asm.call(helper::RINGBUF_OUTPUT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_call_is_written_without_preemption() {
+        let mut asm = Asm::new();
+        let functions = Functions { preemption: Some(Preemption { off: 1_001, on: 1_002 }), ..Functions::default() };
+        let ring = Target::Ring { map: 0, id: 1, bound: None, signal: None };
+        ring.deliver(&mut asm, Place { offset: 0, bytes: 8 }, functions);
+        let insns = asm.finish().unwrap().insns;
+        let called: Vec<i32> = insns.iter().filter(|insn| insn.code == 0x85).map(|insn| insn.imm).collect();
+        assert_eq!(called, [1_001, helper::RINGBUF_RESERVE, helper::RINGBUF_SUBMIT, 1_002]);
+    }
 }

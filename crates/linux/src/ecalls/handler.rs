@@ -8,10 +8,12 @@ use qfabric_ecode::bpf::Size;
 use qfabric_ecode::hir::Builtin;
 use qfabric_ecode::{Fault, Prints, Program};
 use qfabric_types::format::{Format, Kind as FieldKind};
+use qfabric_types::memory::{CALL_VALUES, CallRecord, CallVerdict};
 
 use super::assemble::{Placement, Plan, Shared, Stage};
+use super::by_kernel::{SignalCalls, SignalTo};
 use super::deferred::{HANDLERS, Place};
-use super::delivery::{RECORD_HEADER, RingBound, Target};
+use super::delivery::{Functions, Preemption, RECORD_HEADER, RingBound, Target};
 use super::favour::KICK;
 use super::follow::Followed;
 use super::options::Options;
@@ -34,7 +36,7 @@ pub struct Installed {
     _seats: Vec<Option<Seat>>,
     programs: Vec<Loaded>,
     program_ids: Vec<u32>,
-    kicks: bool,
+    functions: Vec<Functions>,
     state: Mapping,
     entries: u32,
     entry_bytes: u32,
@@ -60,6 +62,7 @@ impl Installed {
             sum.dropped_ring += word(state::DROPPED_RING);
             sum.run_ns += word(state::RUN_NS);
             sum.contended += word(state::CONTENDED);
+            sum.signals += word(state::SIGNALS);
             sum.last_fault = Fault::from_code(word(state::LAST_FAULT) as u32).or(sum.last_fault);
         }
         for info in self.programs.iter().filter_map(|program| program.info().ok()) {
@@ -77,7 +80,13 @@ impl Installed {
     /// Whether its events interrupt the CPUs of the servers that it favours, so that they do not wait for the next
     /// tick: it favours servers, and this kernel lets its programs interrupt a CPU.
     pub fn kicks(&self) -> bool {
-        self.kicks
+        self.functions.iter().any(|functions| functions.kick.is_some())
+    }
+
+    /// Whether the kernel sends the signals of [`Step::Signal`] itself: the chain has such a step, and this kernel lets
+    /// its programs send them. Otherwise user space gets all events.
+    pub fn sends_signals(&self) -> bool {
+        self.functions.iter().any(|functions| functions.signal.is_some())
     }
 
     /// Number of instructions that the verifier walked through; shows how expensive loading was.
@@ -94,6 +103,27 @@ impl Installed {
     /// Number of runs of its programs while [`super::Kernel::measure`] was on, including events that do not concern it.
     pub fn runs(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.info().ok()).map(|info| info.runs).sum()
+    }
+
+    /// The program that a process calls ([`Installed::call`]); `None`: the service is not `app.call`. Its process may
+    /// have the descriptor: it runs the handlers for this process only, and none after this value is dropped.
+    pub fn call_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.called().map(Loaded::fd)
+    }
+
+    /// Makes a fast call, for the process of the chain.
+    ///
+    /// # Errors
+    /// The chain is at another service, or the kernel refuses the system call.
+    pub fn call(&self, values: [i64; CALL_VALUES]) -> std::io::Result<CallVerdict> {
+        let program = self.called().ok_or(std::io::ErrorKind::InvalidInput)?;
+        let mut words = CallRecord::new(values).to_bytes();
+        program.call(&mut words)?;
+        Ok(CallRecord::verdict_in(&words))
+    }
+
+    fn called(&self) -> Option<&Loaded> {
+        self.programs.iter().find(|program| program.is_called())
     }
 
     /// The interfaces that the chain follows; `None`: its request named them, or its events are not packets.
@@ -124,6 +154,10 @@ impl Drop for Installed {
     fn drop(&mut self) {
         if let Some(followed) = &self.followed {
             followed.end();
+        }
+        if self.called().is_some() {
+            // The process may keep the program.
+            self.state.words(state::SERVICE as usize)[0].store(1, Ordering::Relaxed);
         }
     }
 }
@@ -169,7 +203,7 @@ impl Installer<'_> {
         }
         fds[0] = state.fd();
         let seats = self.seats(&hooks);
-        let (programs, kicks): (Vec<_>, Vec<_>) = self.load(&plan, &hooks, &seats, &fds)?.into_iter().unzip();
+        let (programs, functions): (Vec<_>, Vec<_>) = self.load(&plan, &hooks, &seats, &fds)?.into_iter().unzip();
         let links = self.attach(&programs, &hooks, &seats, options, interfaces.as_deref().unwrap_or_default())?;
         let followed = interfaces.is_none().then(|| self.follow(&programs)).transpose()?;
         let connections = self.connections(options, streams.as_ref().map(StreamMaps::sockets), &programs)?;
@@ -182,7 +216,7 @@ impl Installer<'_> {
             _seats: seats,
             programs,
             program_ids,
-            kicks: kicks.contains(&true),
+            functions,
             state: mapping,
             entries,
             entry_bytes,
@@ -237,7 +271,8 @@ impl Installer<'_> {
             deadline_ns: self.request.deadline.map_or(0, |deadline| deadline.get()),
             fault_passes: self.request.fault_passes,
             exclusive: self.spec.exclusive || stages.iter().any(keeps),
-            measured: self.request.measured,
+            // A call runs in its caller's time, and the clock would also count the time for which it is preempted.
+            measured: self.request.measured && self.spec.hooks.iter().all(|hook| hook.at != At::Call),
             deferred_handler: place.map_or(0, |place| place.number),
             streams: None,
         }
@@ -249,7 +284,7 @@ impl Installer<'_> {
         hooks.iter().map(seat).collect()
     }
 
-    /// The program of each hook, and whether it interrupts CPUs. A kernel that does not let such a program call the
+    /// The program of each hook, and the functions that it calls. A kernel that does not let such a program call a
     /// function gets a program without the call.
     fn load(
         &self,
@@ -257,28 +292,50 @@ impl Installer<'_> {
         hooks: &[&Hook],
         seats: &[Option<Seat>],
         fds: &[BorrowedFd],
-    ) -> Result<Vec<(Loaded, bool)>, InstallError> {
+    ) -> Result<Vec<(Loaded, Functions)>, InstallError> {
         let each = hooks.iter().zip(seats).zip(0..).map(|((hook, seat), number)| {
             let shared = seat.as_ref().map(|seat| Shared { number: seat.number, maps: fds.len() as u32 });
             let kind = self.kind(hook.at)?;
             let maps = [fds, seat.as_ref().map(Seat::fds).as_ref().map_or(&[][..], |fds| fds)].concat();
-            let load = |kick: Option<i32>| {
-                let code = plan.assemble(self.btf, hook, (number, states_of_cpu(hooks)), shared, kick)?;
+            let load = |functions: Functions| {
+                let code = plan.assemble(self.btf, hook, (number, states_of_cpu(hooks)), shared, functions)?;
                 let loaded = bpf::Program { kind, code, maps: &maps }.load().map_err(refused)?;
-                Ok::<_, InstallError>((loaded, kick.is_some()))
+                Ok::<_, InstallError>((loaded, functions))
             };
-            match self.kick(hook.at) {
-                Some(kick) => load(Some(kick)).or_else(|_| load(None)),
-                None => load(None),
-            }
+            let preemption = self.preemption(hook.at)?;
+            let all = Functions { kick: self.kick(hook.at), signal: self.signal_calls(hook.at), preemption };
+            let fewest = Functions { preemption, ..Functions::default() };
+            let mut more = vec![all, Functions { signal: None, ..all }];
+            more.dedup();
+            more.retain(|functions| *functions != fewest);
+            let loaded = more.into_iter().find_map(|functions| load(functions).ok());
+            loaded.map_or_else(|| load(fewest), Ok)
         });
         each.collect()
+    }
+
+    /// The functions by which a program at this hook keeps its CPU. Only calls of a process can lose it; they must not
+    /// while they write what others read, too.
+    fn preemption(&self, at: At) -> Result<Option<Preemption>, InstallError> {
+        let is_shared = |step: &Step| matches!(step, Step::Tail { .. } | Step::Favour { .. });
+        if at != At::Call || !self.request.steps.iter().any(is_shared) {
+            return Ok(None);
+        }
+        let lacking = |why| InstallError::Unavailable { service: self.spec.name.into(), why };
+        Preemption::of(self.btf).map(Some).map_err(lacking)
+    }
+
+    /// The functions by which a program at this hook can send a signal, if its chain has one for the kernel.
+    fn signal_calls(&self, at: At) -> Option<SignalCalls> {
+        let is_asked = self.request.steps.iter().any(|step| matches!(step, Step::Signal(_)));
+        // The kernel offers them to no program at byte streams.
+        SignalCalls::of(self.btf).ok().filter(|_| is_asked && at != At::Streams)
     }
 
     /// The number of the function by which a program at this hook can interrupt a CPU, if its chain favours servers.
     fn kick(&self, at: At) -> Option<i32> {
         let favours = self.request.steps.iter().any(|step| matches!(step, Step::Favour { .. }));
-        let may_call = matches!(at, At::Tracepoint(_) | At::Timer);
+        let may_call = matches!(at, At::Tracepoint(_) | At::Timer | At::Call);
         let function = self.btf.function(KICK).filter(|_| favours && may_call)?;
         i32::try_from(function.0).ok()
     }
@@ -288,6 +345,7 @@ impl Installer<'_> {
             At::Packets(side) => bpf::Kind::Packets(side),
             At::Streams => bpf::Kind::Streams,
             At::Timer => bpf::Kind::Perf,
+            At::Call => bpf::Kind::Call,
             At::Tracepoint(name) => match self.btf.tracepoint(name) {
                 Some(id) => bpf::Kind::Tracepoint(id),
                 None => return Err(self.steps(format!("this kernel does not have the tracepoint {name}"))),
@@ -320,7 +378,7 @@ impl Installer<'_> {
                         links.push(system("attaching to the interface", program.attach_interface(interface))?);
                     }
                 }
-                At::Streams => {} // attached to the map of sockets
+                At::Streams | At::Call => {} // attached to the map of sockets; called by a process
             }
         }
         Ok(links)
@@ -390,10 +448,14 @@ impl Installer<'_> {
         number: Option<u32>,
         fds: &mut Vec<BorrowedFd<'p>>,
     ) -> Result<Vec<Stage<'p>>, InstallError> {
-        let mut event = format;
+        let (mut event, mut signal) = (format, None);
         let mut stages = Vec::new();
         for (at, step) in self.request.steps.iter().enumerate() {
             let last = at + 1 == self.request.steps.len();
+            if let Step::Signal(to) = step {
+                signal = Some(self.signal(*to, event, at)?);
+                continue;
+            }
             stages.push(match *step {
                 Step::Handler(program) => {
                     self.check_program(program, event, at)?;
@@ -405,7 +467,10 @@ impl Installer<'_> {
                     fds.extend([aim.map.fd(), raised]);
                     Stage::Deliver(Target::Favour { aim: fds.len() as u32 - 2, raised: fds.len() as u32 - 1 })
                 }
-                Step::Tail { ring, id, .. } if last => Stage::Deliver(self.ring(ring, id, number, event, fds)?),
+                Step::Tail { ring, id, .. } if last => {
+                    Stage::Deliver(self.ring((ring, id), number, event, signal, fds)?)
+                }
+                Step::Signal(_) => unreachable!("a signal is a part of the next step"),
                 Step::Tail { .. } => return Err(self.steps("a step into user space must be the last one".into())),
             });
         }
@@ -457,10 +522,10 @@ impl Installer<'_> {
 
     fn ring<'p>(
         &self,
-        ring: &'p EventRing,
-        id: u64,
+        (ring, id): (&'p EventRing, u64),
         number: Option<u32>,
         event: &Format,
+        signal: Option<SignalTo>,
         fds: &mut Vec<BorrowedFd<'p>>,
     ) -> Result<Target, InstallError> {
         if RECORD_HEADER + event.size.next_multiple_of(8) > ring.most() {
@@ -473,7 +538,23 @@ impl Installer<'_> {
             fds.push(ring.counts_fd());
             RingBound { counts: map + 1, number }
         });
-        Ok(Target::Ring { map, id, bound })
+        Ok(Target::Ring { map, id, bound, signal })
+    }
+
+    /// Checks a signal at step `at`.
+    fn signal(&self, to: SignalTo, event: &Format, at: usize) -> Result<SignalTo, InstallError> {
+        if !matches!(self.request.steps.get(at + 1), Some(Step::Tail { .. })) {
+            let why = "a signal needs a step into user space behind it, for when the kernel does not send it";
+            return Err(self.steps(why.into()));
+        }
+        let end = to.value.map_or(0, |(offset, ty)| offset.saturating_add(ty.bytes()));
+        match (end <= event.size, (34..=64).contains(&to.number)) {
+            (false, _) => {
+                Err(self.steps(format!("the signal's value is not inside the event of {} bytes", event.size)))
+            }
+            (_, false) => Err(self.steps(format!("signal {} is not a real-time signal, 34 to 64", to.number))),
+            _ => Ok(to),
+        }
     }
 
     fn steps(&self, why: String) -> InstallError {

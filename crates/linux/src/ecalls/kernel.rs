@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::by_kernel::SignalCalls;
 use super::handler::Installer;
 use super::options::Options;
 use super::services::{self, HookCost, Spec};
@@ -81,6 +82,11 @@ impl Kernel {
     #[cfg(test)]
     pub(super) fn shared(&self) -> &SharedHooks {
         &self.shared
+    }
+
+    /// Fails if this kernel lacks a function by which handlers send signals ([`super::Step::Signal`]).
+    pub fn signals(&self) -> Result<(), Unsupported> {
+        SignalCalls::of(&self.btf).map(drop)
     }
 
     /// The kernel measures run times of all programs of the host while this descriptor is open; it costs about 20 ns

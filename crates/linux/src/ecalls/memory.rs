@@ -10,7 +10,7 @@ use qfabric_sync::{Lock, rank};
 use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader, UpParts};
 
 use super::deferred::Positions;
-use super::delivery::{Place, Target, private};
+use super::delivery::{Functions, Place, Target, private};
 use super::state;
 use super::wake::Wake;
 use crate::bpf::{Kind, Loaded, Map, Mapping, Program};
@@ -110,7 +110,7 @@ impl Putter {
         asm.lddw_map_value(Reg::R9, 0, 0);
         asm.mov(Reg::R6, Reg::R9);
         asm.alu64(Alu::Add, Reg::R6, EVENT as i32);
-        target.deliver(&mut asm, Place { offset: 0, bytes: data_bytes }, None);
+        target.deliver(&mut asm, Place { offset: 0, bytes: data_bytes }, Functions::default());
         asm.mov(Reg::R0, 0);
         asm.exit();
         let code = asm.finish().map_err(io::Error::other)?;

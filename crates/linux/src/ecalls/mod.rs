@@ -10,7 +10,7 @@
 //! | favour servers of the CPU scheduler by events | [`Step::Favour`], [`Aim`] |
 //! | find ready sockets without a system call | [`SocketModule`] |
 //! | run E-code in the kernel on demand | [`KernelEngine`] |
-//! | send a real-time signal with data | [`signal_queue`] |
+//! | send a real-time signal with data | [`signal_queue`]; from the kernel: [`Step::Signal`] |
 //!
 //! Everything in the kernel lives as long as its descriptors. Nothing is pinned, so the kernel removes all of it when
 //! its owner drops it or dies.
@@ -25,6 +25,7 @@ use qfabric_types::api::Problem;
 
 mod answers;
 mod assemble;
+mod by_kernel;
 mod deferred;
 mod delivery;
 mod engine;
@@ -45,6 +46,7 @@ mod state;
 mod streams;
 mod wake;
 
+pub use by_kernel::SignalTo;
 pub use engine::KernelEngine;
 pub use favour::Aim;
 pub use follow::{FollowReport, Followed};
@@ -86,6 +88,9 @@ pub enum Step<'a> {
         raised: BorrowedFd<'a>,
         aim: &'a Aim,
     },
+    /// The kernel sends this signal for each event, if it can; then the event ends here. The next step must be
+    /// [`Step::Tail`]: it gets the events whose signal the kernel does not send.
+    Signal(SignalTo),
     /// Sends the event to user space, as a record with this id in the ring. Must be the last step.
     Tail {
         ring: &'a EventRing,
@@ -214,6 +219,8 @@ pub struct Counters {
     /// Events that were given up because the handler was busy: another CPU held its lock too long, or the event
     /// interrupted the same handler on the same CPU.
     pub contended: u64,
+    /// Signals that the kernel accepted ([`Step::Signal`]); their events are counted as passed.
+    pub signals: u64,
     /// Run time in nanoseconds, of events that concern the chain; 0 if it is not measured ([`Install::measured`]).
     pub run_ns: u64,
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use qfabric_types::memory::Moment;
+
 use super::answers;
 use super::services::Spec;
 
@@ -74,6 +76,11 @@ impl<'a> Options<'a> {
         self.given.get("answers").and_then(|text| parse_answers(text).ok()).unwrap_or_default()
     }
 
+    /// The real-time signal of a call.
+    pub(super) fn signal(self) -> Option<i32> {
+        self.given.get("signal").and_then(|text| signal(text).ok())
+    }
+
     pub(super) fn cpu(self) -> u32 {
         self.given.get("cpu").and_then(|text| text.parse().ok()).unwrap_or(0)
     }
@@ -91,12 +98,18 @@ fn check(name: &str, value: &str) -> Result<(), String> {
         "listen" => parse_listen(value).map(drop),
         "answers" => parse_answers(value).map(drop),
         "period" | "delay" => parse_duration(value).map(drop),
+        "signal" => signal(value).map(drop),
         "cpu" => value.parse::<u32>().map(drop).map_err(|_| format!("{value:?} is not a CPU number, such as 0")),
         "drop" | "latest" | "redirect" => one_of(value, &["yes", "no"]),
-        "when" => one_of(value, &["syscall", "schedule", "delay"]),
+        "when" => one_of(value, &Moment::ALL.map(Moment::name)),
         _ if value.trim().is_empty() => Err("is empty".into()),
         _ => Ok(()),
     }
+}
+
+fn signal(text: &str) -> Result<i32, String> {
+    let number = text.parse().ok().filter(|number| (34..=64).contains(number));
+    number.ok_or_else(|| format!("{text:?} is not the number of a real-time signal, 34 to 64"))
 }
 
 fn one_of(value: &str, allowed: &[&str]) -> Result<(), String> {
@@ -191,6 +204,10 @@ mod tests {
         assert!(refusal("tcp.accept", &[("interface", "lo"), ("listen", "80")]).contains("such as :8080"));
         assert!(refusal("timer", &[("period", "1us")]).contains("from 100µs"));
         assert!(refusal("timer", &[("period", "fast")]).contains("such as 500us"));
+        assert!(refusal("app.deferred", &[("when", "later")]).contains("not one of syscall, schedule, delay, before"));
+        for signal in ["33", "65", "USR1", ""] {
+            assert!(refusal("app.call", &[("signal", signal)]).contains("34 to 64"), "{signal}");
+        }
     }
 
     #[test]

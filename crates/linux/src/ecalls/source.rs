@@ -34,6 +34,7 @@ pub(super) mod helper {
     pub(crate) const SKC_LOOKUP_TCP: i32 = 99;
     pub(crate) const SK_STORAGE_GET: i32 = 107;
     pub(crate) const PROBE_READ_KERNEL: i32 = 113;
+    pub(crate) const SEND_SIGNAL_THREAD: i32 = 117;
     pub(crate) const RINGBUF_OUTPUT: i32 = 130;
     pub(crate) const RINGBUF_RESERVE: i32 = 131;
     pub(crate) const RINGBUF_SUBMIT: i32 = 132;
@@ -93,11 +94,17 @@ impl Source {
     }
 }
 
-fn missing(what: &str) -> Unsupported {
+pub(super) fn missing(what: &str) -> Unsupported {
     Unsupported {
         what: format!("this kernel does not have {what}"),
         remedy: "use a kernel that is configured and built with it and with BTF, or another service".into(),
     }
+}
+
+/// The number by which programs call a function of the kernel.
+pub(super) fn function_number(btf: &Btf, name: &str) -> Result<i32, Unsupported> {
+    let found = btf.function(name).and_then(|id| i32::try_from(id.0).ok());
+    found.ok_or_else(|| missing(&format!("the function {name}")))
 }
 
 /// The way to a member of the structure with this name.

@@ -4,6 +4,7 @@
 //! ```text
 //! 0 lock │ 8 passed │ 16 blocked │ 24 faults │ 32 last fault │ 40 dropped memory │ 48 dropped ring
 //! 56 contended │ 64 service's own word │ 72 spins │ 80 time │ 88 deadline │ 96 run time │ 104 number of taken values
+//! 112 sent signals
 //! 128 frames and statics
 //! ```
 //! The owner maps the state and reads the counters without stopping the handlers. Offsets in bytes from register r9.
@@ -31,5 +32,7 @@ pub(super) const DEADLINE: i16 = 88;
 pub(super) const RUN_NS: i16 = 96;
 /// Number of values of a batch while the batch is made.
 pub(super) const TAKEN: i16 = 104;
+/// Number of signals that the kernel sent.
+pub(super) const SIGNALS: i16 = 112;
 /// Bytes before the frames.
 pub(super) const HEADER: u32 = 128;

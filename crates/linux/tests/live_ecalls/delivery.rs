@@ -1,12 +1,15 @@
 //! Tests of the ways of delivery, of chains, faults and refusals.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use qfabric_ecode::{Environment, Limits, compile};
-use qfabric_linux::ecalls::{DownMemory, EventRing, Step, UpMemory};
-use qfabric_types::Nanos;
-use qfabric_types::format::Format;
+use qfabric_linux::ecalls::{DownMemory, EventRing, SignalTo, Step, UpMemory};
+use qfabric_linux::threads::start_time;
+use qfabric_types::format::{Format, Scalar};
 use qfabric_types::memory::{Geometry, Layout};
+use qfabric_types::{Nanos, ThreadId};
 
 use crate::common::{Request, event, kernel, nap, nap_until_run, number, own_pid, up};
 
@@ -105,6 +108,74 @@ fn a_tail_step_reaches_user_space_with_its_deadline() {
         seen += 1;
     });
     assert!(seen > 0 && seen <= installed.counters().passed as usize);
+}
+
+/// A process that a signal ends.
+fn sleeper() -> (Child, SignalTo) {
+    let process = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = process.id() as i32;
+    let started = start_time(ThreadId(pid)).unwrap();
+    (process, SignalTo { number: 40, pid, started, value: None })
+}
+
+#[test]
+fn a_signal_that_the_kernel_sends_needs_no_user_space() {
+    let Some(kernel) = kernel() else { return };
+    if let Err(why) = kernel.signals() {
+        return qfabric_linux::testing::skip(why);
+    }
+    let ring = EventRing::new(1 << 16).unwrap();
+    let (mut process, to) = sleeper();
+    let to = SignalTo { value: Some((0, Scalar::I64)), ..to };
+    let steps = [Step::Signal(to), Step::Tail { ring: &ring, id: 1, user: None }];
+    let installed = Request::of("app.call").own().install(&kernel, &steps, None).unwrap();
+    assert!(installed.sends_signals());
+    installed.call([-5; 8]).unwrap();
+    assert_eq!(process.wait().unwrap().signal(), Some(40), "{:?}", installed.counters());
+    let (counters, taken) = (installed.counters(), ring.drain(1000, &mut |_| ()));
+    assert_eq!((counters.signals, counters.passed, taken), (1, 1, 0), "{counters:?}");
+    installed.call([-5; 8]).unwrap();
+    assert_eq!((installed.counters().signals, ring.drain(1000, &mut |_| ())), (1, 1), "nobody is there");
+}
+
+#[test]
+fn a_handler_at_a_tracepoint_sends_signals() {
+    let Some(kernel) = kernel() else { return };
+    if let Err(why) = kernel.signals() {
+        return qfabric_linux::testing::skip(why);
+    }
+    let ring = EventRing::new(1 << 16).unwrap();
+    let (mut process, to) = sleeper();
+    let ask = Request::of("proc.fork").own();
+    // Each emission contains the code, too.
+    let program = ask.program(&kernel, "for (int i = 0; i < 3; i++) emit(); return 1;");
+    let steps = [Step::Handler(&program), Step::Signal(to), Step::Tail { ring: &ring, id: 1, user: None }];
+    let installed = ask.install(&kernel, &steps, None).unwrap();
+    Command::new("true").status().unwrap();
+    assert_eq!(process.wait().unwrap().signal(), Some(40), "{:?}", installed.counters());
+    assert!(installed.counters().signals > 0, "{:?}", installed.counters());
+}
+
+#[test]
+fn a_signal_for_a_process_that_is_gone_goes_to_user_space() {
+    let Some(kernel) = kernel() else { return };
+    let (mut process, to) = sleeper();
+    let ring = EventRing::new(1 << 16).unwrap();
+    let ask = Request::of("app.call").own();
+    // Another process has the number since.
+    let other = SignalTo { started: to.started + 1, ..to };
+    let steps = [Step::Signal(other), Step::Tail { ring: &ring, id: 1, user: None }];
+    let installed = ask.install(&kernel, &steps, None).unwrap();
+    installed.call([0; 8]).unwrap();
+    let taken = ring.drain(1000, &mut |_| ());
+    assert_eq!((taken, installed.counters().signals), (1, 0), "{:?}", installed.counters());
+    assert_eq!(process.try_wait().unwrap(), None, "it got no signal");
+    process.kill().and_then(|()| process.wait()).unwrap();
+    let alone = ask.install(&kernel, &[Step::Signal(to)], None).unwrap_err().to_string();
+    assert!(alone.contains("needs a step into user space"), "{alone}");
+    let outside = SignalTo { value: Some((4096, Scalar::I64)), ..to };
+    let refused = ask.install(&kernel, &[Step::Signal(outside), steps[1]], None).unwrap_err().to_string();
+    assert!(refused.contains("not inside the event"), "{refused}");
 }
 
 #[test]

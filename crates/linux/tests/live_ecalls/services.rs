@@ -21,7 +21,7 @@ fn every_service_is_available_and_delivers_all_its_fields() {
         let values = [("interface", "lo"), ("listen", ":7777"), ("period", "1ms"), ("when", "syscall")];
         let needed = values.iter().filter(|(name, _)| service.options.iter().any(|o| o.required && o.name == *name));
         let ask = Request { options: options(&needed.copied().collect::<Vec<_>>()), ..Request::of(service.name) };
-        let ask = if service.name == "app.deferred" { ask.own() } else { ask };
+        let ask = if service.name.starts_with("app.") { ask.own() } else { ask };
         ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None)
             .unwrap_or_else(|error| panic!("{}: {error}", service.name));
     }
@@ -300,6 +300,37 @@ fn a_deferred_value_is_handled_at_the_moment_that_its_call_chooses() {
     let expected = [1_210, 11_000];
     (0..5_000).take_while(|_| sums() != expected || down.down().deferred() > 0).for_each(|_| nap());
     assert_eq!((sums(), down.down().deferred()), (expected, 0));
+}
+
+/// Both handlers get each value. The second one notes what the first one has seen last.
+#[test]
+fn a_value_for_the_moment_before_the_scheduler_decides_is_handled_before_the_switch() {
+    let Some(kernel) = kernel() else { return };
+    let down = DownMemory::new().unwrap();
+    let ask = |when: &str, text: &str| {
+        let ask = Request::with("app.deferred", &[("when", when)]).own();
+        let program = ask.program(&kernel, text);
+        ask.install(&kernel, &[Step::Handler(&program)], Some(&down))
+    };
+    let before = ask("before_schedule", "attr.seen = input.value[input.count - 1]; return 1;");
+    let _before = match before {
+        // Linux before 6.15.
+        Err(error) if error.to_string().contains("sched_entry_tp") => return qfabric_linux::testing::skip(error),
+        before => before.unwrap(),
+    };
+    let _at_switch = ask("schedule", "attr.limit = attr.seen; return 1;").unwrap();
+    let mut in_order = 0;
+    for value in 1..=50 {
+        down.down().defer(value).unwrap();
+        (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+        assert_eq!(down.down().attribute(0), value);
+        in_order += u32::from(down.down().attribute(1) == value);
+    }
+    // Another thread of this process can be between the two hooks while the value is deferred.
+    assert!(in_order > 25, "{in_order} of 50 values");
+    (51..=60).for_each(|value| down.down().defer_at(value, Moment::BeforeSchedule).unwrap());
+    (0..5_000).take_while(|_| down.down().deferred() > 0).for_each(|_| nap());
+    assert_eq!((down.down().attribute(0), down.down().attribute(1) <= 50), (60, true));
 }
 
 #[test]

@@ -329,6 +329,12 @@ pub struct SubscriptionRequest {
     /// The field whose value travels with the signal; absent: the first field of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal_value: Option<String>,
+    /// Whether the kernel sends the signal itself, if the signal is the only step that follows those in the kernel,
+    /// and if the kernel can; otherwise the daemon sends it. A signal of the kernel has the `si_code` SI_KERNEL, and
+    /// its value is lost for readers of a signalfd. A signal beyond the receiver's limit of pending ones may
+    /// be lost without a count.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub signal_by_kernel: bool,
     /// The name of a stored handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub k_handler: Option<String>,

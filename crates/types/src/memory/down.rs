@@ -15,7 +15,7 @@ pub struct Down {
     _gap: AtomicU32,
     /// For each moment, a bit for each place of `value`: 1 if the value there is for another moment.
     elsewhere: [AtomicU64; Moment::ALL.len()],
-    _pad: [AtomicU32; 6],
+    _pad: [AtomicU32; 4],
     value: [AtomicI64; DEFERRED],
 }
 
@@ -29,11 +29,13 @@ pub enum Moment {
     Schedule,
     /// After the delay of the subscription.
     Delay,
+    /// When a thread of the process calls the CPU scheduler, before the scheduler decides.
+    BeforeSchedule,
 }
 
 impl Moment {
     /// All moments.
-    pub const ALL: [Moment; 3] = [Moment::Syscall, Moment::Schedule, Moment::Delay];
+    pub const ALL: [Moment; 4] = [Moment::Syscall, Moment::Schedule, Moment::Delay, Moment::BeforeSchedule];
 
     /// The value of the option `when`.
     pub const fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Moment {
             Moment::Syscall => "syscall",
             Moment::Schedule => "schedule",
             Moment::Delay => "delay",
+            Moment::BeforeSchedule => "before_schedule",
         }
     }
 
@@ -158,7 +161,7 @@ mod tests {
             tail: AtomicU32::new(0),
             _gap: AtomicU32::new(0),
             elsewhere: [const { AtomicU64::new(0) }; Moment::ALL.len()],
-            _pad: [const { AtomicU32::new(0) }; 6],
+            _pad: [const { AtomicU32::new(0) }; 4],
             value: [const { AtomicI64::new(0) }; DEFERRED],
         }
     }
@@ -169,24 +172,25 @@ mod tests {
         let places = [offset_of!(Down, head), offset_of!(Down, tail), offset_of!(Down, value)];
         assert_eq!(places, [Down::HEAD, Down::TAIL, Down::VALUES].map(|at| at as usize));
         let first = offset_of!(Down, elsewhere);
-        assert_eq!(Moment::ALL.map(|moment| moment.elsewhere() as usize), [first, first + 8, first + 16]);
+        assert_eq!(Moment::ALL.map(|moment| moment.elsewhere() as usize), [first, first + 8, first + 16, first + 24]);
     }
 
     #[test]
     fn a_value_for_one_moment_is_marked_for_the_handlers_of_the_others() {
         let down = down();
-        let marks = || [0, 1, 2].map(|moment: usize| down.elsewhere[moment].load(Ordering::Relaxed));
+        let marks = || [0, 1, 2, 3].map(|moment: usize| down.elsewhere[moment].load(Ordering::Relaxed));
         down.defer(1).unwrap();
         down.defer_at(2, Moment::Schedule).unwrap();
         down.defer_at(3, Moment::Delay).unwrap();
-        assert_eq!(marks(), [0b110, 0b100, 0b010]);
+        assert_eq!(marks(), [0b110, 0b100, 0b010, 0b110]);
         (3..64).for_each(|value| down.defer(value).unwrap());
         assert_eq!(down.defer_at(64, Moment::Syscall), Err(DeferredFull));
         down.take(2);
         down.defer_at(64, Moment::Syscall).unwrap();
         down.defer(65).unwrap();
-        assert_eq!(marks(), [0b100, 0b101, 0b001], "places are used again");
+        assert_eq!(marks(), [0b100, 0b101, 0b001, 0b101], "places are used again");
         assert_eq!("schedule".parse(), Ok(Moment::Schedule));
+        assert_eq!("before_schedule".parse(), Ok(Moment::BeforeSchedule));
         assert!("soon".parse::<Moment>().unwrap_err().contains("use syscall, schedule, delay"));
     }
 

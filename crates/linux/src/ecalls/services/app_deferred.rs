@@ -28,7 +28,7 @@ pub(super) static SPEC: Spec = Spec {
     options: &[
         OptionSpec::required(
             "when",
-            "syscall: at the end of the process's next system call (makes the system calls of all processes slower, so users need a grant); schedule: when a thread of the process leaves its CPU; delay: after at most `delay`",
+            "syscall: at the end of the process's next system call (makes the system calls of all processes slower, so users need a grant); schedule: when a thread of the process leaves its CPU; before_schedule: when a thread of the process calls the CPU scheduler, before the scheduler decides (Linux 6.15); delay: after at most `delay`",
         ),
         OptionSpec::optional(
             "delay",
@@ -52,6 +52,14 @@ pub(super) static SPEC: Spec = Spec {
             ..Hook::tracepoint("sched_switch", SOURCES)
         },
         Hook {
+            processes: &[Tgid],
+            when: |options| options.is("when", "before_schedule"),
+            before: Some(something_waits),
+            make: Some(batch),
+            optional: true,
+            ..Hook::tracepoint("sched_entry_tp", SOURCES)
+        },
+        Hook {
             at: At::Timer,
             sources: SOURCES,
             processes: &[],
@@ -59,6 +67,7 @@ pub(super) static SPEC: Spec = Spec {
             when: |options: &Options| options.is("when", "delay"),
             before: Some(something_waits),
             make: Some(batch),
+            optional: false,
         },
     ],
     verdict: None,

@@ -12,6 +12,7 @@ use super::source::{Prologue, Source};
 use super::{Unsupported, streams};
 use crate::bpf::{Btf, SkbSide};
 
+mod app_call;
 mod app_deferred;
 mod listener;
 mod mem_pressure;
@@ -30,7 +31,7 @@ mod timer;
 
 pub(super) use listener::own_namespace;
 
-pub(super) static ALL: [&Spec; 14] = [
+pub(super) static ALL: [&Spec; 15] = [
     &sched_wakeup::SPEC,
     &sched_switch::SPEC,
     &proc_fork::SPEC,
@@ -45,6 +46,7 @@ pub(super) static ALL: [&Spec; 14] = [
     &mem_pressure::SPEC,
     &timer::SPEC,
     &app_deferred::SPEC,
+    &app_call::SPEC,
 ];
 
 /// A service to which an application can subscribe.
@@ -167,6 +169,8 @@ pub(super) struct Hook {
     pub before: Option<Emit>,
     /// Makes the fields whose source is [`Source::Made`]. r7 and r8 are free.
     pub make: Option<Emit>,
+    /// True if the service is available without it: a kernel that lacks the hook refuses the options that choose it.
+    pub optional: bool,
 }
 
 /// Fields of an event that describe one of several processes.
@@ -181,8 +185,16 @@ pub(super) struct Side {
 pub(super) type Emit = fn(&mut Prologue) -> Result<(), Unsupported>;
 
 impl Hook {
-    const NEW: Hook =
-        Hook { at: At::Timer, sources: &[], processes: &[], sides: &[], when: always, before: None, make: None };
+    const NEW: Hook = Hook {
+        at: At::Timer,
+        sources: &[],
+        processes: &[],
+        sides: &[],
+        when: always,
+        before: None,
+        make: None,
+        optional: false,
+    };
 
     const fn tracepoint(name: &'static str, sources: &'static [Source]) -> Hook {
         Hook { at: At::Tracepoint(name), sources, ..Hook::NEW }
@@ -203,6 +215,8 @@ pub(super) enum At {
     Streams,
     /// A timer with the option `period`.
     Timer,
+    /// A call of the application.
+    Call,
 }
 
 impl At {
@@ -213,6 +227,7 @@ impl At {
             At::Packets(SkbSide::Egress) => "tcx egress".into(),
             At::Streams => "sk_skb verdict".into(),
             At::Timer => "CPU clock".into(),
+            At::Call => "BPF_PROG_RUN by the application".into(),
         }
     }
 }
@@ -249,7 +264,7 @@ pub(super) fn describe(spec: &'static Spec, broken: Option<Unsupported>) -> Serv
 
 /// Fails if this kernel lacks a tracepoint or structure member that the service needs.
 pub(super) fn check(spec: &Spec, btf: &Btf) -> Result<(), Unsupported> {
-    for hook in spec.hooks {
+    for hook in spec.hooks.iter().filter(|hook| !hook.optional) {
         if hook.at == At::Streams {
             streams::check(btf)?;
         }
@@ -265,7 +280,7 @@ pub(super) fn cost(spec: &Spec, options: &Options) -> HookCost {
         match hook.at {
             At::Timer => cost.timer = Some(options.period()),
             At::Tracepoint(name) => cost.slows_system_calls |= ["sys_enter", "sys_exit"].contains(&name),
-            At::Packets(_) | At::Streams => {}
+            At::Packets(_) | At::Streams | At::Call => {}
         }
     }
     cost
