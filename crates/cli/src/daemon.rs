@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use qfabric_daemon::{Allocation, Config, DaemonError, EngineName, InvalidConfig, LogLevel};
+use qfabric_daemon::{Config, DaemonError, EngineName, InvalidConfig, LogLevel};
 use qfabric_types::MechanismName;
 
 use crate::exit::{Advice, Done, Failure, Outcome};
@@ -33,10 +33,6 @@ pub(crate) struct Args {
     /// Check the configuration and end; 0 if it is valid, 2 if not
     #[arg(long)]
     check: bool,
-    /// Rules under test for dividing the capacity: floor, in-time, overload=costs, overload=requests or lead=TIME,
-    /// separated by commas
-    #[arg(long, hide = true, value_name = "RULES")]
-    allocation: Option<Allocation>,
 }
 
 pub(crate) fn run(args: Args) -> Outcome {
@@ -60,7 +56,6 @@ impl Args {
         }
         config.mechanism.name = self.mechanism.unwrap_or(config.mechanism.name);
         config.log.level = self.log_level;
-        config.allocation = self.allocation.unwrap_or_default();
         config.check()?;
         config.check_here()?;
         Ok(config)

@@ -5,7 +5,7 @@ mod qualman;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use qfabric_demo::{Allocation, Options, Terminal, conference, events};
+use qfabric_demo::{Options, Terminal, conference, events};
 use qfabric_types::MechanismName;
 
 use crate::exit::{Done, Failure, Outcome};
@@ -85,10 +85,6 @@ pub(crate) struct Args {
     /// Additional contract option for each player under Q-Fabric, such as --contract=--rho=1.5; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     contract: Vec<String>,
-    /// Rules under test for the daemon of Q-Fabric's rounds: floor, in-time, overload=costs, overload=requests or
-    /// lead=TIME, separated by commas
-    #[arg(long, hide = true, value_name = "RULES")]
-    allocation: Option<Allocation>,
     /// With --only qualman: number of frames of the fastest stream in a run
     #[arg(long, value_name = "N", default_value_t = qfabric_qualman_bench::FRAMES, value_parser = clap::value_parser!(u32).range(30..=100_000))]
     frames: u32,
@@ -156,7 +152,6 @@ pub(crate) fn run(args: Args) -> Outcome {
         all: args.all,
         seed: args.seed.unwrap_or_else(seed_from_clock),
         contract: args.contract,
-        allocation: args.allocation.unwrap_or_default(),
         ..Options::default()
     };
     let stop = options.stop.clone();

@@ -5,7 +5,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use qfabric_host::{Allocation, CONTROL_BUDGET, CONTROL_PERIOD, Limits};
+use qfabric_host::{CONTROL_BUDGET, CONTROL_PERIOD, Limits};
 use qfabric_linux::cpus::CpuList;
 use qfabric_types::api::{HostLimits, HostMemoryLimits, InvalidLimit, Problem};
 use qfabric_types::text::is_plain;
@@ -56,9 +56,6 @@ pub struct Config {
     pub web: WebConfig,
     /// Logs.
     pub log: Log,
-    /// Rules under test for dividing the capacity, given on the command line.
-    #[serde(skip)]
-    pub allocation: Allocation,
     /// The text that this was read from.
     #[serde(skip)]
     pub source: Source,

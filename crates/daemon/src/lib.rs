@@ -74,7 +74,6 @@ pub use energy::{EnergyConfig, pin_clock, read_model};
 pub use memory::{MemoryAmount, MemoryConfig};
 pub use metrics::MetricsConfig;
 pub use net::{LinkConfig, NetConfig, Rate};
-pub use qfabric_host::Allocation;
 pub use qfabric_types::MechanismName;
 pub use startup::DaemonError;
 pub use web::WebConfig;

@@ -35,7 +35,6 @@ pub mod verdict;
 use std::path::PathBuf;
 
 pub use progress::{Progress, Silent, Terminal};
-pub use qfabric_daemon::Allocation;
 pub use qfabric_types::MechanismName;
 pub use report::Report;
 pub use stage::{ending_signals, run};
@@ -68,8 +67,6 @@ pub struct Options {
     pub seed: u64,
     /// Further options for the contract of each player under Q-Fabric, in the syntax of `qfabric-player`.
     pub contract: Vec<String>,
-    /// Rules under test for dividing the capacity, for the daemon of each round under Q-Fabric.
-    pub allocation: Allocation,
     /// Set this flag to end the demo. `run` also sets it on SIGINT, SIGTERM and SIGHUP.
     pub stop: children::Stop,
 }
@@ -90,7 +87,6 @@ impl Default for Options {
             all: false,
             seed: 1,
             contract: Vec::new(),
-            allocation: Allocation::DEFAULT,
             stop: children::Stop::default(),
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use qfabric_client::Client;
-use qfabric_daemon::{Allocation, Config, Embedded, Fallback};
+use qfabric_daemon::{Config, Embedded, Fallback};
 use qfabric_linux::doctor::{self, State};
 use qfabric_linux::ext::{Ext, ExtConfig};
 use qfabric_linux::hrtick;
@@ -160,9 +160,7 @@ impl<'a> Bench<'a> {
 
     fn machine(&self) -> Machine {
         let (mechanism, hogs) = (self.options.mechanism.to_string(), self.hogs.ids().len());
-        let rules = self.options.allocation;
-        let allocation = if rules == Allocation::DEFAULT { String::new() } else { rules.to_string() };
-        Machine { cpus: self.cpus, capacity: self.room, hogs, mechanism, allocation, ..Machine::examine() }
+        Machine { cpus: self.cpus, capacity: self.room, hogs, mechanism, ..Machine::examine() }
     }
 
     fn trials_of(&self, clips: &[Clip], hogs: bool) -> Result<Vec<Trace>> {
@@ -278,7 +276,6 @@ impl<'a> Bench<'a> {
         // Another mechanism would play the rest of the round under a wrong name.
         config.mechanism.fallback = Fallback::None;
         config.limits.capacity = Some(self.room);
-        config.allocation = self.options.allocation;
         let share = config.control_reservation()?.map_or(Share::ZERO, Reservation::share);
         config.control.period = config.control.period.min(Nanos::new(server_period.get() / 2));
         config.control.budget = share.budget_in(config.control.period);

@@ -37,7 +37,7 @@ use crate::rhythm::{News, Rhythms, rhythms_for};
 use crate::thread::{Governor, Thread, Wait, millionths};
 
 /// Time between the decision for a job and its release; one server period if that is shorter.
-pub(crate) const LEAD: Nanos = Nanos::from_millis(2);
+const LEAD: Nanos = Nanos::from_millis(2);
 /// What a thread at rest keeps, unless there are many: enough to show that it wants more, or, if it reclaims, to be
 /// seen waiting.
 const FLOOR_HARD: Share = Share::from_ppm(5_000);
@@ -87,8 +87,6 @@ pub(crate) struct App {
     short_jobs: ShortJobs,
     /// Its needs, as counted in the host's sum.
     pub counted: Share,
-    /// Its mean load, as counted in the host's sum, in millionths of one CPU.
-    pub counted_mean: u64,
     meter: QualityMeter,
     /// The job that ended last, until it is reported.
     ended: Option<EndedJob>,
@@ -156,7 +154,6 @@ impl App {
             rest: Rest::never(),
             short_jobs: ShortJobs::default(),
             counted: Share::ZERO,
-            counted_mean: 0,
             meter,
             ended: None,
             reserved: OverTime::default(),
@@ -284,11 +281,11 @@ impl App {
         let marked = |thread: &Thread| matches!(thread.governor, Governor::Marked(_));
         if let Some(at) = self.threads.iter().position(marked) {
             self.finish(at, job);
-            self.note_end(at, &job, now);
+            self.judge_next(at, &job, now);
             self.begin_rest(job.release, now);
             let look = job.release + self.contract.period + self.contract.period - lead(&self.contract);
             // The end of a job that gives back must wake the daemon at once.
-            let wakes = self.has_slots || (self.gives_back() && !self.holds_share());
+            let wakes = self.has_slots || self.gives_back();
             self.look = if look > now && !wakes { look } else { Instant::ZERO };
             // Usually later than before: an outdated timer would fire once per application and period.
             self.due = self.find_due();

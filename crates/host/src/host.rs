@@ -28,7 +28,6 @@ use qfabric_types::{
 
 pub(crate) use abilities::FEEDBACK;
 
-use crate::allocation::Load;
 use crate::app::{App, guarantee};
 use crate::ledger::Ledger;
 use crate::{HostConfig, HostEvent, Input, Output, problem, utility};
@@ -67,10 +66,8 @@ pub struct Host {
     contended: bool,
     /// The sum that applications need, in millionths of one CPU, and the number of applications with a need.
     needs: (u64, usize),
-    /// The sum of the mean loads of applications, in millionths of one CPU.
-    mean_load: u64,
-    /// The load, as the rules under test see it.
-    load: Load,
+    /// These needs exceed the capacity.
+    full: bool,
     /// Shares kept for future applications.
     kept: Vec<AppId>,
     /// The earliest timer of all applications.
@@ -100,8 +97,7 @@ impl Host {
             starved: false,
             contended: false,
             needs: (0, 0),
-            mean_load: 0,
-            load: Load::default(),
+            full: false,
             kept: Vec::new(),
             due: Instant::NEVER,
             ignored: 0,
@@ -321,8 +317,7 @@ impl Host {
         (joining.cpus, joining.has_slots) = (cpus, self.config.features.slots.is_some());
         self.books.set_utility(app, utility.as_ref().map(utility::steps), self.now);
         joining.utility = utility;
-        joining.set_rules(self.config.allocation);
-        joining.set_load(self.load);
+        joining.set_full(self.full);
         self.apps.push(joining);
         for &thread in threads {
             self.take_over(thread, app);

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod activation;
-mod allocation;
 mod app;
 mod consumption;
 mod found;
@@ -20,7 +19,6 @@ mod thread;
 mod utility;
 mod words;
 
-pub use allocation::{Allocation, InvalidAllocation, Measure};
 pub use host::{CONTROL_BUDGET, CONTROL_PERIOD, Host};
 pub use qfabric_broker::Limits;
 pub use words::{HostConfig, HostEvent, Input, Outcome, Output};

@@ -9,8 +9,6 @@ use qfabric_types::{
     ThreadId,
 };
 
-use crate::Allocation;
-
 /// The configuration of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostConfig {
@@ -35,8 +33,6 @@ pub struct HostConfig {
     pub own: Option<Reservation>,
     /// The reservation of best effort on each CPU, beside that capacity, if servers are bound to CPUs.
     pub best_effort: Option<Reservation>,
-    /// Rules under test for dividing the capacity.
-    pub allocation: Allocation,
 }
 
 impl Default for HostConfig {
@@ -52,7 +48,6 @@ impl Default for HostConfig {
             cpu_capacity: Limits::default().capacity,
             own: None,
             best_effort: None,
-            allocation: Allocation::DEFAULT,
         }
     }
 }

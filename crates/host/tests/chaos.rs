@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::*;
 use proptest::prelude::*;
-use qfabric_host::{Allocation, Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
+use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
@@ -16,8 +16,6 @@ use qfabric_types::{
 };
 
 const CAPACITY: u32 = 180;
-/// Rules for dividing the capacity that are off by default.
-const RULES: [&str; 4] = ["floor,lead=4ms", "in-time", "overload=costs", "floor,in-time,overload=requests"];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -130,11 +128,11 @@ struct Outside {
 }
 
 impl Outside {
-    fn new(allocation: Allocation) -> Self {
+    fn new() -> Self {
         let limits = Limits::of_capacity(share(CAPACITY));
         let features = MechanismFeatures { gives_back: true, ..MechanismFeatures::default() };
         Outside {
-            host: Host::new(HostConfig { limits, features, max_threads: 8, allocation, ..HostConfig::default() }),
+            host: Host::new(HostConfig { limits, features, max_threads: 8, ..HostConfig::default() }),
             now: at(1_000),
             kernel: BTreeMap::new(),
             told: Vec::new(),
@@ -397,19 +395,7 @@ proptest! {
 
     #[test]
     fn the_capacity_is_never_exceeded_and_every_thread_is_restored(steps in prop::collection::vec(step(), 1..200)) {
-        let mut outside = Outside::new(Allocation::DEFAULT);
-        for step in steps {
-            outside.run(step);
-        }
-        outside.end();
-    }
-
-    #[test]
-    fn rules_under_test_never_exceed_the_capacity(
-        rules in 0..RULES.len(),
-        steps in prop::collection::vec(step(), 1..200),
-    ) {
-        let mut outside = Outside::new(RULES[rules].parse().unwrap());
+        let mut outside = Outside::new();
         for step in steps {
             outside.run(step);
         }
@@ -440,7 +426,7 @@ fn a_leaving_application_ends_when_its_last_thread_is_handed_back() {
         Step::Leave { app: 3 },
         Step::Back { pick: 46, to: 1 },
     ];
-    let mut outside = Outside::new(Allocation::DEFAULT);
+    let mut outside = Outside::new();
     steps.into_iter().for_each(|step| outside.run(step));
     outside.end();
 }
@@ -470,7 +456,7 @@ fn a_hard_reservation_that_is_decreased_under_grub_counts_with_its_new_value() {
         join(false, false, 1, 33, 8),
         Step::Answer { settings: 9, outcome: 0 },
     ];
-    let mut outside = Outside::new(Allocation::DEFAULT);
+    let mut outside = Outside::new();
     steps.into_iter().for_each(|step| outside.run(step));
     outside.end();
 }

@@ -181,6 +181,39 @@ fn shares_follow_weights_guarantees_and_the_present_applications() {
 }
 
 #[test]
+fn a_job_that_cannot_be_in_time_gets_no_more_than_the_share_while_the_needs_exceed_the_capacity() {
+    let (mut bench, first, second) = two_players();
+    job(&mut bench, first, 3, 18, 15);
+    job(&mut bench, first, 4, 18, 15);
+    // The next job has 5 ms for 38 ms.
+    job(&mut bench, second, 3, 38, 75);
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 4_500), "0.765 CPU is free, and not granted");
+}
+
+#[test]
+fn a_job_that_cannot_be_in_time_gets_what_it_needs_while_all_needs_fit() {
+    let mut bench = bench(180);
+    let first = bench.join_thread(&marked(), 1).unwrap();
+    let second = bench.join_thread(&marked(), 2).unwrap();
+    for k in 0..3 {
+        job(&mut bench, first, k, 4, 15);
+        job(&mut bench, second, k, 18, 16);
+    }
+    // The next job has 5 ms for 38 ms; the needs are 0.95 CPU and 0.1 CPU of 1.8 CPUs, and the share is 0.9 CPU.
+    job(&mut bench, second, 3, 38, 75);
+    assert_eq!(bench.budget_us(2), 9_500);
+}
+
+#[test]
+fn a_player_that_skips_is_never_taken_for_late() {
+    let (mut bench, first, second) = two_players();
+    (3..6).for_each(|k| job(&mut bench, first, k, 18, 15));
+    // Job 3 was left out, so the next job may be a later one, too.
+    job(&mut bench, second, 4, 38, 75);
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, 7_650));
+}
+
+#[test]
 fn contracts_that_cannot_give_back_are_governed_as_before() {
     let contracts = [
         Contract { give_back: false, ..marked() },

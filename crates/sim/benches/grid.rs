@@ -1,19 +1,16 @@
-//! Runs the whole grid: `cargo bench -p qfabric-sim --bench grid` prints the verdicts and the tables. Arguments,
-//! separated by spaces or commas: `few` (a dozen cells), `equal` (the cells with equal players), a number (runs of each
-//! row in each cell), a second number (the first seed), a third one (jobs of each player), a fourth one (T in ms), `ours`
-//! (only the rows that the claims are about), and variants of Q-Fabric that are under test: `early`, `floor`, `in-time`,
-//! `overload`, `overload-requests` (these rows beside those of `ours`, with their own verdicts). `--max-time`, which makes
-//! all benches short, runs a dozen cells once each. `20 100 87 72 ours equal` is like the live rounds of 8 players.
-//! Settings per job come last.
+//! Runs the whole grid: `cargo bench -p qfabric-sim --bench grid` prints the verdicts and the tables. Arguments:
+//! `few` (a dozen cells), `equal` (the cells with equal players), a number (runs of each row in each cell), a second
+//! number (the first seed), a third one (jobs of each player), a fourth one (T in ms), `ours` (only the rows that the
+//! claims are about). `--max-time`, which makes all benches short, runs a dozen cells once each. `20 100 87 72 ours
+//! equal` is like the live rounds of 8 players. Settings per job come last.
 
-use qfabric_sim::grid::{Extent, Policy, RIVAL, Report, Row, all, few, versus};
+use qfabric_sim::grid::{Extent, Policy, RIVAL, Report, Row, all, few};
 use qfabric_sim::world::Skip;
 use qfabric_types::Nanos;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let words: Vec<&str> = arguments.iter().flat_map(|argument| argument.split(',')).collect();
-    let has = |word: &str| words.contains(&word);
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let has = |word: &str| words.iter().any(|said| said == word);
     let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let number = |at: usize| numbers.get(at).copied();
     let usual = Extent::default();
@@ -32,13 +29,8 @@ fn main() {
         let rival = row.policy == RIVAL.policy || *row == soft;
         rival || matches!(row.policy, Policy::GiveBack | Policy::Feedback)
     };
-    let variants: Vec<Row> = words.iter().filter_map(|word| Row::variant(word)).flatten().collect();
-    let is_short = shortly || has("ours") || !variants.is_empty();
-    let rows = Row::all().filter(|row| !is_short || ours(row)).chain(variants.iter().copied());
-    let report = Report::of(&cells, &rows.collect::<Vec<Row>>(), extent);
-    for row in variants.iter().filter(|row| row.skip == Skip::None) {
-        versus(&report.rows, *row).iter().for_each(|verdict| println!("{}: {verdict}", row.label()));
-    }
+    let rows: Vec<Row> = Row::all().filter(|row| !(shortly || has("ours")) || ours(row)).collect();
+    let report = Report::of(&cells, &rows, extent);
     println!("{}\nSettings per job, and those of threads that were awake", report.text());
     for outcome in report.rows.iter().filter(|outcome| outcome.settings > 0.0) {
         let (cell, load) = (outcome.cell.label(), 100.0 * outcome.cell.load);

@@ -10,7 +10,7 @@
 //! the reservations stay until its successor undoes them.
 
 use qfabric_control::{Predictor, Slowdown, predictor};
-use qfabric_host::{Allocation, Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
+use qfabric_host::{Host, HostConfig, HostEvent, Input, Limits, Outcome, Output};
 use qfabric_sched::{Finished, Machine, MachineConfig, Server, TaskId};
 use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
@@ -86,8 +86,6 @@ pub struct Scenario {
     pub control: Option<ControlThread>,
     /// Limits of the host's grants.
     pub limits: Limits,
-    /// Rules under test for dividing the capacity.
-    pub allocation: Allocation,
     pub players: Vec<Player>,
     /// End of the run.
     pub until: Instant,
@@ -185,8 +183,8 @@ impl World {
     /// Creates all players. No job has been released.
     pub fn new(scenario: Scenario) -> Self {
         let features = MechanismFeatures { all_reclaiming: true, gives_back: true, ..MechanismFeatures::default() };
-        let (limits, allocation) = (scenario.limits, scenario.allocation);
-        let config = HostConfig { limits, features, allocation, mechanism: "sim".into(), ..HostConfig::default() };
+        let limits = scenario.limits;
+        let config = HostConfig { limits, features, mechanism: "sim".into(), ..HostConfig::default() };
         let mut world = World {
             machine: Machine::new(scenario.machine),
             host: Some(Host::new(config)),

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use qfabric_host::{Allocation, Limits};
+use qfabric_host::Limits;
 use qfabric_sched::MachineConfig;
 use qfabric_sim::video::Video;
 use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, Skip, World};
@@ -53,7 +53,6 @@ fn run(seed: u64) -> (Vec<usize>, Outcomes) {
         // Without hogs, so that a player without a reservation still ends its jobs.
         machine: MachineConfig { cpus: 2, hogs: 0, bound: Share::from_ppm(900_000), ..MachineConfig::default() },
         limits: Limits::of_capacity(CAPACITY),
-        allocation: Allocation::DEFAULT,
         players,
         until: Instant::new(120_000_000_000),
         faults: Some((seed, random.random_range(2..20))),

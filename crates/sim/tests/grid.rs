@@ -72,24 +72,3 @@ fn a_seed_repeats_its_numbers() {
     let run = || qfabric_sim::grid::run(cell(0.9, Pattern::None, 15), OURS, extent);
     assert_eq!(run(), run());
 }
-
-#[test]
-fn in_overload_players_that_hold_their_shares_need_few_settings() {
-    let cell = Cell { players: 8, equal: true, ..cell(1.1, Pattern::Closed, 0) };
-    let [held, _] = Row::variant("overload").unwrap();
-    let settings = |row| qfabric_sim::grid::run(cell, row, EXTENT).settings;
-    let (held, ours) = (settings(held), settings(OURS));
-    assert!(held < 0.5 * ours, "{held} settings per job, {ours} with giving back");
-}
-
-#[test]
-fn variants_have_rows_of_their_own_and_are_in_no_other_run() {
-    for name in ["early", "floor", "in-time", "overload", "overload-requests"] {
-        let rows = Row::variant(name).unwrap();
-        assert!(
-            Row::all().all(|row| !rows.contains(&row) && rows.iter().all(|own| own.label() != row.label())),
-            "{name}"
-        );
-    }
-    assert_eq!(Row::variant("ours"), None);
-}

@@ -189,7 +189,6 @@ fn host_config(config: &Config, opened: &Opened, own: Option<Reservation>) -> Ho
         cpu_capacity: opened.cpu_capacity(),
         own,
         best_effort: opened.best_effort,
-        allocation: config.allocation,
         ..HostConfig::default()
     }
 }

@@ -166,9 +166,6 @@ pub struct Machine {
     /// Name of the mechanism of Q-Fabric's players; empty in reports of earlier versions.
     #[serde(default)]
     pub mechanism: String,
-    /// Rules under test by which Q-Fabric divided the capacity; empty without any.
-    #[serde(default)]
-    pub allocation: String,
     /// The enforcement of budgets, at the tick or by a high-resolution timer, as `qfabric doctor` describes it.
     pub enforcement: String,
     /// The reserved bandwidth that the kernel lends under GRUB, as `qfabric doctor` describes it; `None` if it

@@ -72,9 +72,6 @@ pub(super) fn circumstances(report: &Report) -> Vec<String> {
     if !report.machine.mechanism.is_empty() {
         lines.push(format!("Q-Fabric's players run under the mechanism {}", report.machine.mechanism));
     }
-    if !report.machine.allocation.is_empty() {
-        lines.push(format!("Q-Fabric divides the capacity by rules under test: {}", report.machine.allocation));
-    }
     let disturbed = report.rounds.iter().filter(|round| round.disturbance.is_some()).count();
     let worst = report.rounds.iter().map(|round| round.around.mean_steal()).fold(0.0, f64::max);
     lines.push(format!(
@@ -196,14 +193,6 @@ mod tests {
         assert_eq!(cells(&row)[14], "9.71 + 0.123 + 0.50");
         let rival = Row { cpu: CpuUse { control_cpu_seconds: None, ..cpu }, ..Row::default() };
         assert_eq!((cells(&rival)[14].as_str(), cells(&Row::default())[14].as_str()), ("9.71 + – + 0.50", "–"));
-    }
-
-    #[test]
-    fn rules_under_test_are_named() {
-        let mut report = report();
-        assert!(!report.text().contains("rules under test"));
-        report.machine.allocation = "floor".into();
-        assert!(report.text().contains("rules under test: floor"), "{}", report.text());
     }
 
     #[test]

@@ -8,14 +8,22 @@
 //!      ^---- lead before the release, or a job begins ---------'
 //! ```
 //! c is what the controller wants, s is the application's share of the capacity by weight. After a job that cost
-//! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s). [`Allocation`] changes these
-//! requests. Reasons: docs/design/0021.
+//! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s).
+//!
+//! While the needs exceed the capacity, a job that cannot be in time even with all that its contract allows requests no
+//! more than s, so that what sleepers leave goes to jobs that can:
+//!
+//! ```text
+//!             needs > FULL
+//!   has room --------------> full
+//!      ^---- needs <= ROOMY ---'
+//! ```
+//! Reasons: docs/design/0021.
 
 use qfabric_control::TaskController;
 use qfabric_types::{Contract, ControlPlace, Instant, JobRecord, JobSource, Nanos, Reclaiming, Share};
 
-use super::{App, FLOOR_RECLAIMING};
-use crate::allocation::{Allocation, Load, Mean, Measure};
+use super::{App, FLOOR_RECLAIMING, lead};
 use crate::thread::Governor;
 
 /// Percentage of its share that a sleeping thread keeps: with less, more misses where CPU time is stolen; with more, more
@@ -34,6 +42,10 @@ const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
 /// With more of such jobs per second on the host, no application gives back: each costs the daemon two or three wake-ups,
 /// two or three settings and reads of `/proc`, together up to 200 µs, and its control thread has 0.05 CPU.
 const MOST_JOBS_PER_SECOND: u64 = 240;
+/// The host is full if the needs of all jobs exceed this percentage of the capacity …
+const FULL_PERCENT: u64 = 100;
+/// … until they are at or below this one.
+const ROOMY_PERCENT: u64 = 95;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 
@@ -50,11 +62,8 @@ pub(crate) struct Rest {
     attempts: u32,
     /// Remaining jobs for which predictions are not relied on.
     wary: u32,
-    rules: Allocation,
-    /// The present load of the host.
-    load: Load,
-    /// Mean load of its last jobs, by the measure of the rules.
-    mean: Mean,
+    /// The needs of all jobs exceed the capacity of the host.
+    full: bool,
     /// Its next job cannot be in time, even with all that the contract allows.
     hopeless: bool,
     /// Number after that of the job that ended last.
@@ -71,9 +80,7 @@ impl Rest {
             until: Instant::NEVER,
             attempts: 0,
             wary: 0,
-            rules: Allocation::DEFAULT,
-            load: Load { full: false, hold: false },
-            mean: Mean::NONE,
+            full: false,
             hopeless: false,
             next_job: 0,
             skips: false,
@@ -102,6 +109,11 @@ pub(crate) fn is_affordable(apps: &[App]) -> bool {
     apps.iter().filter(|app| app.may_give_back()).map(rate).sum::<u64>() <= MOST_JOBS_PER_SECOND
 }
 
+/// Whether the needs of all jobs exceed the capacity, if they did `before` or not. Both in millionths of one CPU.
+pub(crate) fn is_full(before: bool, needs: u64, capacity: u64) -> bool {
+    needs * 100 > capacity * if before { ROOMY_PERCENT } else { FULL_PERCENT }
+}
+
 impl App {
     /// Whether its thread gives back between jobs.
     pub(crate) fn gives_back(&self) -> bool {
@@ -122,29 +134,9 @@ impl App {
         }
     }
 
-    /// Applies these rules from now on.
-    pub(crate) fn set_rules(&mut self, rules: Allocation) {
-        self.rest.rules = rules;
-    }
-
-    /// Follows the load of the host. While all hold their shares, none rests.
-    pub(crate) fn set_load(&mut self, load: Load) {
-        self.rest.load = load;
-        if load.hold {
-            self.rest.until = Instant::NEVER;
-        }
-    }
-
-    /// Whether it holds its share, no more and no less, whatever its controller requests.
-    pub(crate) fn holds_share(&self) -> bool {
-        self.rest.load.hold && self.may_give_back()
-    }
-
-    /// Its part of the host's load, in millionths of one CPU: the mean of its last jobs, or its needs if it has no such
-    /// jobs.
-    pub(crate) fn mean_load(&self) -> u64 {
-        let needs = self.needs();
-        if needs > Share::ZERO && self.may_give_back() { self.rest.mean.ppm() } else { needs.ppm().into() }
+    /// Notes whether the needs of all jobs exceed the capacity of the host.
+    pub(crate) fn set_full(&mut self, full: bool) {
+        self.rest.full = full;
     }
 
     pub(crate) fn is_resting(&self) -> bool {
@@ -153,24 +145,17 @@ impl App {
 
     /// A job released at `release` has ended: rests until shortly before the next release.
     pub(super) fn begin_rest(&mut self, release: Instant, now: Instant) {
-        let ask = release + self.contract.period - self.rest.rules.lead.min(self.contract.server_period);
-        let worth = self.gives_back() && !self.holds_share() && ask > now + SHORTEST_REST;
+        let ask = release + self.contract.period - lead(&self.contract);
+        let worth = self.gives_back() && ask > now + SHORTEST_REST;
         (self.rest.until, self.rest.attempts) = (if worth { ask } else { Instant::NEVER }, 0);
     }
 
-    /// Notes the load of a job of thread `at` that ended, and whether the next job can be in time. The controller has
-    /// seen the job already.
-    pub(super) fn note_end(&mut self, at: usize, job: &JobRecord, now: Instant) {
-        let load = match self.rest.rules.overload {
-            Some(Measure::Costs) => Share::of_budget(job.cost, self.contract.period).min(self.contract.max_bandwidth),
-            Some(Measure::Requests) => self.needed_by(&self.threads[at]),
-            None => Share::ZERO,
-        };
-        self.rest.mean.add(load);
+    /// A job of thread `at` has ended, and the controller has seen it: notes whether the next job can be in time.
+    pub(super) fn judge_next(&mut self, at: usize, job: &JobRecord, now: Instant) {
         self.rest.skips |= self.rest.next_job > 0 && job.k > self.rest.next_job;
         self.rest.next_job = job.k.saturating_add(1);
-        let judged = self.rest.rules.in_time && !self.rest.skips;
-        self.rest.hopeless = judged && self.cannot_be_in_time(at, job.release + self.contract.period, now);
+        let release = job.release + self.contract.period;
+        self.rest.hopeless = !self.rest.skips && self.cannot_be_in_time(at, release, now);
     }
 
     /// Whether a job of thread `at` that is released at `release` cannot end by its deadline, even with all that the
@@ -193,16 +178,12 @@ impl App {
 
     /// The request of its thread if its controller wants `wanted`.
     pub(super) fn request(&self, wanted: Share) -> Share {
-        let Rest { share, rules, load, wary, hopeless, .. } = self.rest;
-        if self.holds_share() {
-            return share.max(FLOOR_RECLAIMING);
-        }
         if !self.gives_back() {
             return wanted;
         }
-        let has_floor = wary > 0 || (rules.floor && load.full);
-        let running = if has_floor { wanted.max(share) } else { wanted };
-        let running = if rules.in_time && load.full && hopeless { running.min(share) } else { running };
+        let Rest { share, wary, full, hopeless, .. } = self.rest;
+        let running = if wary > 0 { wanted.max(share) } else { wanted };
+        let running = if full && hopeless { running.min(share) } else { running };
         match self.is_resting() {
             true => percent(share, KEPT_PERCENT).max(FLOOR_RECLAIMING).min(running),
             false => running,
@@ -220,4 +201,20 @@ impl App {
 
 fn percent(share: Share, percent: u64) -> Share {
     Share::from_ppm((u64::from(share.ppm()) * percent / 100) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_full;
+
+    #[test]
+    fn needs_above_the_capacity_count_as_such_until_95_percent() {
+        let mut full = false;
+        let sums =
+            [(1_000, false), (1_001, true), (990, true), (951, true), (950, false), (1_000, false), (1_100, true)];
+        for (needs, expected) in sums {
+            full = is_full(full, needs, 1_000);
+            assert_eq!(full, expected, "{needs}");
+        }
+    }
 }

@@ -10,8 +10,7 @@ use qfabric_types::api::FoundRhythm;
 use qfabric_types::{AppId, Demand, Instant, Nanos, Reclaiming, Share, ThreadId};
 
 use super::{HYSTERESIS, Host};
-use crate::allocation::Load;
-use crate::app::rest::is_affordable;
+use crate::app::rest::{is_affordable, is_full};
 use crate::rhythm::News;
 use crate::thread::{Value, Wait, millionths};
 use crate::{HostEvent, Outcome, Output};
@@ -115,19 +114,17 @@ impl Host {
         let app = &mut self.apps[at];
         let needs = app.needs();
         let before = std::mem::replace(&mut app.counted, needs);
-        let mean = app.mean_load();
-        self.mean_load = self.mean_load - std::mem::replace(&mut app.counted_mean, mean) + mean;
         let (sum, count) = &mut self.needs;
         *sum = *sum - u64::from(before.ppm()) + u64::from(needs.ppm());
         *count = *count - usize::from(before > Share::ZERO) + usize::from(needs > Share::ZERO);
     }
 
-    /// Decides whether jobs compete for the capacity. With room to spare, feedback alone misses no more jobs than a
-    /// static share and reserves less, and a lone application has none to give back to. The floor and giving back
-    /// are for hosts on which jobs compete (docs/design/0021).
+    /// Decides whether jobs compete for the capacity, and whether their needs exceed it. With room to spare, feedback
+    /// alone misses no more jobs than a static share and reserves less, and a lone application has none to give back
+    /// to. The floor and giving back are for hosts on which jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
         if !self.config.features.gives_back {
-            return self.set_load(Load::default());
+            return self.set_full(false);
         }
         let (needs, those) = self.needs;
         let bound = if self.contended { CALM_PERCENT } else { CONTENDED_PERCENT };
@@ -140,19 +137,16 @@ impl Host {
         }
         // Read again: other applications may have been refreshed.
         let (needs, those) = self.needs;
-        let sums = if those > 1 { (needs, self.mean_load) } else { (0, 0) };
-        let capacity = self.books.capacity().ppm().into();
-        self.set_load(self.load.next(&self.config.allocation, sums, capacity));
+        self.set_full(those > 1 && is_full(self.full, needs, self.books.capacity().ppm().into()));
     }
 
-    /// Applies a changed load: the requests of all applications may change.
-    fn set_load(&mut self, load: Load) {
-        if load == self.load {
+    /// Notes whether the needs exceed the capacity: the requests of all applications may change.
+    fn set_full(&mut self, full: bool) {
+        if full == self.full {
             return;
         }
-        self.load = load;
-        self.apps.iter_mut().for_each(|app| app.set_load(load));
-        self.recompute_shares();
+        self.full = full;
+        self.apps.iter_mut().for_each(|app| app.set_full(full));
         for at in 0..self.apps.len() {
             self.refresh(at);
             self.touch(at);
@@ -187,7 +181,7 @@ impl Host {
     /// Recomputes each application's share of the capacity, which bounds what it requests while it runs.
     pub(super) fn recompute_shares(&mut self) {
         let able = self.config.features.gives_back && self.contended && is_affordable(&self.apps);
-        if !able && !self.load.hold && self.apps.iter().all(|app| !app.gives_back()) {
+        if !able && self.apps.iter().all(|app| !app.gives_back()) {
             return;
         }
         for (app, share) in self.books.shares() {

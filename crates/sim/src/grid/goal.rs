@@ -5,8 +5,6 @@
 //! 95 % interval over the cells lies at or below the bound, missed if the whole interval lies above, and otherwise
 //! undecided. A claim about every cell is decided by the worst one: within a cell all rows have the same costs.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::{Cell, Outcome, Policy, RIVAL, Row};
@@ -36,18 +34,6 @@ pub struct Verdict {
     pub high: f64,
     /// Number of cells.
     pub samples: usize,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { claim, state, found, low, high, samples } = self;
-        let mark = match state {
-            State::Held => '✔',
-            State::Missed => '✘',
-            State::Undecided => '–',
-        };
-        write!(f, "{mark} {claim}: {found:.2} ({low:.2} to {high:.2}, {samples} cells)")
-    }
 }
 
 /// Whether the load is 70 to 100 % and the rival misses jobs. With fewer than four players, single jobs exceed the
@@ -121,16 +107,6 @@ pub fn verdicts(outcomes: &[Outcome]) -> Vec<Verdict> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// The claims without skipping about another row than that of Q-Fabric.
-pub fn versus(outcomes: &[Outcome], row: Row) -> Vec<Verdict> {
-    let pairs = pairs(outcomes, row, RIVAL);
-    let chosen = pairs.iter().filter(|(ours, rival)| ours.cell.is_calm() && is_loaded(&ours.cell, rival));
-    let ratios: Vec<f64> = chosen.map(ratio).collect();
-    let [in_the_mean, beyond_chance] = no_worse(&pairs);
-    let claim = "calm loaded cells, without skipping: at most 0.4x the misses of static GRUB, mean";
-    [in_the_mean, beyond_chance, mean(claim, &ratios, 0.4)].into_iter().flatten().collect()
 }
 
 /// Number of cells with more misses than the rival, by their means, and beyond the variation of their seeds.
@@ -247,16 +223,6 @@ mod tests {
         assert_eq!(state(&[0.02, 0.021, 0.02, 0.019]), State::Held);
         assert_eq!(state(&[0.02, 0.06, 0.03, 0.05]), State::Undecided, "0.37 (0.17 to 0.78)");
         assert_eq!(state(&[0.08, 0.081, 0.08, 0.079]), State::Missed);
-    }
-
-    #[test]
-    fn a_variant_is_compared_with_the_rival_by_the_same_claims() {
-        let variant = Row { policy: Policy::Floor, skip: Skip::None };
-        let all = [outcomes(RIVAL, &[0.1; 3]), outcomes(variant, &[0.02, 0.021, 0.12])].concat();
-        let found: Vec<f64> = versus(&all, variant).iter().map(|verdict| verdict.found).collect();
-        assert_eq!(found[..2], [1.0, 1.0], "one cell has more misses");
-        assert!((found[2] - (0.2 * 0.21 * 1.2_f64).cbrt()).abs() < 1e-9, "{found:?}");
-        assert!(verdicts(&all).is_empty(), "no claim of the goal is about a variant");
     }
 
     #[test]

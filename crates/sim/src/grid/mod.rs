@@ -14,13 +14,13 @@ mod goal;
 mod picture;
 mod report;
 
-use qfabric_host::{Allocation, CONTROL_BUDGET, CONTROL_PERIOD, Limits, Measure};
+use qfabric_host::{CONTROL_BUDGET, CONTROL_PERIOD, Limits};
 use qfabric_sched::{MachineConfig, Steal, WEIGHT};
 use qfabric_types::{Contract, Instant, JobSource, Nanos, PredictorSpec, Reclaiming, Reservation, Share};
 use serde::{Deserialize, Serialize};
 
 pub use self::cells::{all, few};
-pub use self::goal::{State, Verdict, verdicts, versus};
+pub use self::goal::{State, Verdict, verdicts};
 pub use self::picture::svg;
 pub use self::report::Report;
 use crate::world::{ControlThread, Player, Policy as Scheduled, Scenario, Skip, World};
@@ -120,28 +120,9 @@ pub enum Policy {
     GiveBack,
     /// Q-Fabric that knows every cost beforehand.
     Oracle,
-    /// Q-Fabric with ρ = 2 and 4 ms for taking back.
-    Early,
-    /// Q-Fabric in which no running player requests less than its share while the needs exceed the capacity.
-    Floor,
-    /// Q-Fabric in which a player whose next job cannot be in time requests no more than its share, in the same case.
-    InTime,
-    /// Q-Fabric in which all players hold their shares while the mean costs of their jobs exceed the capacity.
-    Overload,
-    /// Q-Fabric in which all players hold their shares while the mean requests of their jobs exceed the capacity.
-    OverloadRequests,
     /// Fixed equal shares with one soft server period per job, as under the mechanism `ext`.
     Soft,
 }
-
-/// The variants of Q-Fabric that are under test, with the names by which a bench chooses them.
-const VARIANTS: [(&str, Policy); 5] = [
-    ("early", Policy::Early),
-    ("floor", Policy::Floor),
-    ("in-time", Policy::InTime),
-    ("overload", Policy::Overload),
-    ("overload-requests", Policy::OverloadRequests),
-];
 
 /// A policy together with the way to skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,14 +144,6 @@ impl Row {
         skips.into_iter().flat_map(move |skip| policies.map(|policy| Row { policy, skip }))
     }
 
-    /// The rows of a variant of Q-Fabric that is under test, by its name: `early`, `floor`, `in-time`, `overload` (by
-    /// the costs of jobs) or `overload-requests`; without skipping, and with jobs skipped that are predicted late. They
-    /// are not in [`Row::all`]. `None`: no variant has this name.
-    pub fn variant(name: &str) -> Option<[Row; 2]> {
-        let (_, policy) = VARIANTS.into_iter().find(|(variant, _)| *variant == name)?;
-        Some([Skip::None, Skip::Predicted].map(|skip| Row { policy, skip }))
-    }
-
     /// Description for people.
     pub fn label(self) -> String {
         let policy = match self.policy {
@@ -182,11 +155,6 @@ impl Row {
             Policy::Feedback => "feedback, no giving back",
             Policy::GiveBack => "Q-Fabric",
             Policy::Oracle => "Q-Fabric, costs known",
-            Policy::Early => "Q-Fabric, early",
-            Policy::Floor => "Q-Fabric, floor",
-            Policy::InTime => "Q-Fabric, in time",
-            Policy::Overload => "Q-Fabric, overload",
-            Policy::OverloadRequests => "Q-Fabric, overload by requests",
             Policy::Soft => "static soft CBS, P = T",
         };
         match self.skip {
@@ -324,35 +292,14 @@ fn scenario(cell: Cell, row: Row, extent: Extent, seed: u64) -> (Scenario, usize
     let until = last + period.saturating_mul(jobs as u64) + Nanos::new(1);
     let own = control.map_or(Share::ZERO, |control| control.reservation.share());
     let limits = Limits::of_capacity(ROOM.saturating_sub(own));
-    let allocation = allocation(row.policy);
-    let scenario = Scenario { machine, control, limits, allocation, players, until, faults: None, death: None };
-    (scenario, jobs * cell.players)
+    (Scenario { machine, control, limits, players, until, faults: None, death: None }, jobs * cell.players)
 }
 
 /// The daemon's control thread with its default reservation, which is part of the room as in the live demo.
 fn control_thread(policy: Policy) -> Option<ControlThread> {
     let reservation = Reservation::new(CONTROL_BUDGET, CONTROL_PERIOD).expect("a budget below its period");
     let control = ControlThread { reservation, cost: WAKE_UP, setting: SETTING };
-    is_fabric(policy).then_some(control)
-}
-
-/// Whether the host decides about the players.
-fn is_fabric(policy: Policy) -> bool {
-    let is_variant = VARIANTS.iter().any(|(_, variant)| *variant == policy);
-    is_variant || matches!(policy, Policy::Feedback | Policy::GiveBack | Policy::Oracle)
-}
-
-/// The rules of the host.
-fn allocation(policy: Policy) -> Allocation {
-    let usual = Allocation::DEFAULT;
-    match policy {
-        Policy::Early => Allocation { lead: Nanos::from_millis(4), ..usual },
-        Policy::Floor => Allocation { floor: true, ..usual },
-        Policy::InTime => Allocation { in_time: true, ..usual },
-        Policy::Overload => Allocation { overload: Some(Measure::Costs), ..usual },
-        Policy::OverloadRequests => Allocation { overload: Some(Measure::Requests), ..usual },
-        _ => usual,
-    }
+    matches!(policy, Policy::Feedback | Policy::GiveBack | Policy::Oracle).then_some(control)
 }
 
 fn scheduled(policy: Policy, players: usize, job_period: Nanos) -> Scheduled {
@@ -371,10 +318,6 @@ fn scheduled(policy: Policy, players: usize, job_period: Nanos) -> Scheduled {
         Policy::Soft => fixed(job_period, Reclaiming::Soft),
         Policy::Feedback => Scheduled::Fabric(Box::new(contract(false, job_period))),
         Policy::GiveBack | Policy::Oracle => Scheduled::Fabric(Box::new(contract(true, job_period))),
-        Policy::Early => Scheduled::Fabric(Box::new(Contract { rho: 2.0, ..contract(true, job_period) })),
-        Policy::Floor | Policy::InTime | Policy::Overload | Policy::OverloadRequests => {
-            Scheduled::Fabric(Box::new(contract(true, job_period)))
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use serde::Serialize;
 
-use super::{Cell, Extent, Outcome, Row, Verdict, run};
+use super::{Cell, Extent, Outcome, Row, State, Verdict, run};
 
 /// The results of all cells.
 #[derive(Debug, Serialize)]
@@ -43,8 +43,13 @@ impl Report {
     /// The verdicts, followed by one table per kind of cell: rows by loads.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for verdict in &self.verdicts {
-            text += &format!("{verdict}\n");
+        for Verdict { claim, state, found, low, high, samples } in &self.verdicts {
+            let mark = match state {
+                State::Held => '✔',
+                State::Missed => '✘',
+                State::Undecided => '–',
+            };
+            text += &format!("{mark} {claim}: {found:.2} ({low:.2} to {high:.2}, {samples} cells)\n");
         }
         let mut kinds: Vec<String> = Vec::new();
         for outcome in &self.rows {

@@ -1,7 +1,7 @@
 //! Six players on two CPUs near capacity, whose load shifts half-way; and tables of results stored as text.
 #![allow(dead_code)]
 
-use qfabric_host::{Allocation, Limits};
+use qfabric_host::Limits;
 use qfabric_sched::MachineConfig;
 use qfabric_sim::video::Video;
 use qfabric_sim::world::{Outcomes, Player, Policy, Scenario, Skip, World};
@@ -45,7 +45,6 @@ pub(crate) fn load_shift(policy: Scheduled, p: Nanos, tick: Nanos, seconds: u64,
     Scenario {
         machine: MachineConfig { cpus: 2, hogs: 12, bound: Share::from_ppm(900_000), tick, ..MachineConfig::default() },
         limits: Limits::of_capacity(CAPACITY),
-        allocation: Allocation::DEFAULT,
         players: (0..6).map(player).collect(),
         until: Instant::new(seconds * 1_000_000_000),
         faults: None,
