@@ -628,7 +628,7 @@ impl App {
             contract: self.contract.without_profile(),
             guaranteed: self.guarantee.share,
             invariance: self.guarantee.invariance,
-            wanted: self.wanted,
+            wanted: self.unlimited(),
             granted: self.granted,
             overload: self.overload(),
             utility: self.utility(),

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Bench, at, marked, share};
-use qfabric_host::{HostConfig, Input, Limits, Outcome};
+use qfabric_host::{HostConfig, HostEvent, Input, Limits, Outcome};
 use qfabric_types::api::ApplicationScope;
 use qfabric_types::ring::JobEvent;
 use qfabric_types::{
@@ -202,6 +202,54 @@ fn a_job_that_cannot_be_in_time_gets_what_it_needs_while_all_needs_fit() {
     // The next job has 5 ms for 38 ms; the needs are 0.95 CPU and 0.1 CPU of 1.8 CPUs, and the share is 0.9 CPU.
     job(&mut bench, second, 3, 38, 75);
     assert_eq!(bench.budget_us(2), 9_500);
+}
+
+#[test]
+fn a_job_that_is_limited_to_its_share_is_short_of_what_it_needs() {
+    let (mut bench, first, second) = two_players();
+    (3..5).for_each(|k| job(&mut bench, first, k, 18, 15));
+    for k in 3..33 {
+        job(&mut bench, second, k, 38, 75);
+        job(&mut bench, first, k + 2, 18, 15);
+    }
+    assert_eq!(bench.budget_us(2), 4_500);
+    let overload = bench.host.grant(second).unwrap().overload.expect("more than half of the last jobs were short");
+    assert_eq!((overload.wanted, overload.granted), (share(95), share(45)));
+    let satisfied = |event: &HostEvent| matches!(event, HostEvent::Satisfied { app, .. } if *app == second);
+    assert!(!bench.events.iter().any(satisfied), "{:?}", bench.events);
+}
+
+#[test]
+fn a_late_job_without_a_share_keeps_a_reservation_to_which_grub_lends() {
+    let mut bench = bench(90);
+    let first = bench.join_thread(&Contract { priority: 6, ..marked() }, 1).unwrap();
+    let second = bench.join_thread(&marked(), 2).unwrap();
+    for k in 0..3 {
+        job(&mut bench, first, k, 18, 15);
+        job(&mut bench, second, k, 18, 16);
+    }
+    (3..5).for_each(|k| job(&mut bench, first, k, 18, 15));
+    job(&mut bench, second, 3, 38, 75);
+    assert_eq!((bench.budget_us(1), bench.budget_us(2)), (2_700, 10), "30 % of 0.9 CPU, and 0.001 CPU");
+}
+
+#[test]
+fn a_job_can_be_in_time_as_long_as_its_contract_tolerates_and_on_one_cpu() {
+    let tolerant = Contract { late: 1.0, ..marked() };
+    let wide = Contract { max_bandwidth: share(200), ..marked() };
+    // The next job has 5 ms: for 38 ms, with 40 ms of tolerance; and for 8 ms, of which 2 CPUs would do 10 ms.
+    for (contract, cost_ms, expected_us) in [(tolerant, 38, 7_650), (wide, 8, 4_500)] {
+        let mut bench = bench(90);
+        let first = bench.join_thread(&marked(), 1).unwrap();
+        let second = bench.join_thread(&contract, 2).unwrap();
+        for k in 0..3 {
+            job(&mut bench, first, k, 18, 15);
+            job(&mut bench, second, k, 18, 16);
+        }
+        (3..5).for_each(|k| job(&mut bench, first, k, 18, 15));
+        job(&mut bench, second, 3, cost_ms, 75);
+        assert_eq!((bench.budget_us(1), bench.budget_us(2)), (1_350, expected_us), "{cost_ms} ms");
+    }
 }
 
 #[test]

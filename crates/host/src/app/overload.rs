@@ -57,8 +57,9 @@ impl App {
         let asked_all = controller.is_learning() || self.contract.controller == ControlPlace::Kernel;
         if !asked_all && !self.is_resting() && !self.suspended {
             self.weigh();
-            // A job that relies on unused time of others is not short, although it needs more than was requested.
-            self.short_jobs.count(self.needs().min(self.wanted), self.granted);
+            // A job that relies on unused time of others is not short, although it needs more than was requested. A job
+            // that is limited to its share because it is late is short.
+            self.short_jobs.count(self.needs().min(self.unlimited()), self.granted);
         }
     }
 }

@@ -10,8 +10,9 @@
 //! c is what the controller wants, s is the application's share of the capacity by weight. After a job that cost
 //! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s).
 //!
-//! While the needs exceed the capacity, a job that cannot be in time even with all that its contract allows requests no
-//! more than s, so that what sleepers leave goes to jobs that can:
+//! While the needs exceed the capacity, a job that cannot be in time even with all that its contract allows is
+//! limited: it requests no more than s, so that what sleepers leave goes to jobs that can. It still counts as short of
+//! what it needs.
 //!
 //! ```text
 //!             needs > FULL
@@ -134,9 +135,20 @@ impl App {
         }
     }
 
-    /// Notes whether the needs of all jobs exceed the capacity of the host.
+    /// Notes whether the needs of all jobs exceed the capacity of the host. Its request changes only if it is late.
     pub(crate) fn set_full(&mut self, full: bool) {
         self.rest.full = full;
+    }
+
+    /// Whether its next job cannot be in time, so that its request depends on whether the host is full.
+    pub(crate) fn is_late(&self) -> bool {
+        self.rest.hopeless && self.gives_back()
+    }
+
+    /// Its request, or its needs while it is limited to its share: with less it is short.
+    pub(crate) fn unlimited(&self) -> Share {
+        let is_limited = self.rest.full && self.is_late() && !self.is_resting();
+        if is_limited { self.wanted.max(self.needs()) } else { self.wanted }
     }
 
     pub(crate) fn is_resting(&self) -> bool {
@@ -158,12 +170,15 @@ impl App {
         self.rest.hopeless = !self.rest.skips && self.cannot_be_in_time(at, release, now);
     }
 
-    /// Whether a job of thread `at` that is released at `release` cannot end by its deadline, even with all that the
-    /// contract allows from `now` on. Without a prediction it can.
+    /// Whether a job of thread `at` that is released at `release` cannot end by its deadline, or as late as the
+    /// contract tolerates, even with all that the contract allows one thread from `now` on. Without a prediction it
+    /// can.
     fn cannot_be_in_time(&self, at: usize, release: Instant, now: Instant) -> bool {
+        let Contract { period, late, max_bandwidth, .. } = self.contract;
         let costs = self.threads[at].governor.controller().and_then(TaskController::prediction);
-        let left = (release + self.contract.period).since(now.max(release));
-        costs.is_some_and(|costs| costs.centre() > left.as_f64() * self.contract.max_bandwidth.as_f64())
+        let latest = release + period + Nanos::from_f64(late * period.as_f64());
+        let most = latest.since(now.max(release)).as_f64() * max_bandwidth.min(Share::ONE).as_f64();
+        costs.is_some_and(|costs| costs.centre() > most)
     }
 
     /// Compares the cost of a job with the largest cost that its controller had foreseen.
@@ -183,7 +198,8 @@ impl App {
         }
         let Rest { share, wary, full, hopeless, .. } = self.rest;
         let running = if wary > 0 { wanted.max(share) } else { wanted };
-        let running = if full && hopeless { running.min(share) } else { running };
+        // An application of a lower level may have no share. With a reservation, however small, GRUB lends to it.
+        let running = if full && hopeless { running.min(share.max(FLOOR_RECLAIMING)) } else { running };
         match self.is_resting() {
             true => percent(share, KEPT_PERCENT).max(FLOOR_RECLAIMING).min(running),
             false => running,

@@ -93,7 +93,7 @@ impl Host {
     fn report_saturation(&mut self, at: usize) {
         let now = self.now;
         let app = &mut self.apps[at];
-        let lacks = app.granted + HYSTERESIS < app.wanted;
+        let lacks = app.granted + HYSTERESIS < app.unlimited();
         if app.leaving
             || lacks == app.saturated
             || (app.told_at != Instant::ZERO && now < app.told_at + REPORT_INTERVAL)
@@ -101,7 +101,7 @@ impl Host {
             return;
         }
         (app.saturated, app.told_at) = (lacks, now.max(Instant::new(1)));
-        let (app, wanted, granted) = (app.id, app.wanted, app.granted);
+        let (app, wanted, granted) = (app.id, app.unlimited(), app.granted);
         self.event(if lacks {
             HostEvent::Saturated { app, wanted, granted }
         } else {
@@ -140,7 +140,7 @@ impl Host {
         self.set_full(those > 1 && is_full(self.full, needs, self.books.capacity().ppm().into()));
     }
 
-    /// Notes whether the needs exceed the capacity: the requests of all applications may change.
+    /// Notes whether the needs exceed the capacity, which changes the requests of late applications.
     fn set_full(&mut self, full: bool) {
         if full == self.full {
             return;
@@ -148,8 +148,10 @@ impl Host {
         self.full = full;
         self.apps.iter_mut().for_each(|app| app.set_full(full));
         for at in 0..self.apps.len() {
-            self.refresh(at);
-            self.touch(at);
+            if self.apps[at].is_late() {
+                self.refresh(at);
+                self.touch(at);
+            }
         }
     }
 
