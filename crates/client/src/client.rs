@@ -132,7 +132,8 @@ impl Client {
         self.exchange("DELETE", &format!("/v1/claims/{claim}"), None).map(drop)
     }
 
-    /// Changes the contract of an application. Atomic: on a refusal the old contract stays in force.
+    /// Changes the contract of an application. Atomic: on a refusal the old contract stays in force. The contract in an
+    /// [`Application`] has no profile, so a change made from it removes the profile unless you put it in again.
     pub fn change(&self, id: AppId, contract: &Contract) -> Result<Application, ClientError> {
         contract.check()?;
         self.call("PATCH", &format!("/v1/applications/{id}"), Some(contract))

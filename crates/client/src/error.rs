@@ -167,6 +167,11 @@ impl ClientError {
             ClientError::Answer { .. } => ("bad_answer", "check that the program at this socket is a qfabric daemon"),
             ClientError::Broken { .. } => ("broken", "try again; the daemon may have stopped during the call"),
             ClientError::Ring { .. } => ("ring", "check that the daemon runs, and has the version of this library"),
+            ClientError::Lease { why, .. } | ClientError::Channels { why, .. } | ClientError::Mem { why, .. }
+                if before_install(why).is_some() =>
+            {
+                ("connection_lost", INSTALL)
+            }
             ClientError::Lease { .. } | ClientError::Channels { .. } => ("connection_lost", CONNECT),
             ClientError::Mem { .. } => {
                 ("connection_lost", "check that the daemon runs, and is not older than this library")
@@ -215,8 +220,16 @@ impl ClientError {
     }
 }
 
+/// The next step at the end of a refusal of another protocol version.
+const INSTALL: &str = "install the same version of both";
+
+/// The cause in front of [`INSTALL`]; `None` if the reason does not end with it.
+fn before_install(why: &str) -> Option<&str> {
+    why.strip_suffix(INSTALL)?.strip_suffix("; ")
+}
+
 fn lost(what: &str, path: &Path, why: &str) -> String {
-    format!("the connection for {what} at {} failed: {why}", path.display())
+    format!("the connection for {what} at {} failed: {}", path.display(), before_install(why).unwrap_or(why))
 }
 
 fn listed(tried: &[(PathBuf, io::Error)]) -> String {
@@ -256,6 +269,16 @@ mod tests {
         assert_eq!(text, "asked for 0.5 CPU, 0.2 CPU is free; ask for less");
         let bare = Problem { code: "gone".into(), ..Problem::default() };
         assert_eq!(ClientError::Refused(bare).to_string(), "refused: gone");
+    }
+
+    #[test]
+    fn a_refused_protocol_version_has_the_next_step_of_the_daemon() {
+        let why = "this daemon speaks version 1 of ecalls.sock, the client 2; install the same version of both";
+        let error = ClientError::Lease { path: "/run/qfabric/ecalls.sock".into(), why: why.to_owned() };
+        let Problem { message, next_step, .. } = error.problem();
+        assert!(message.ends_with("the client 2"), "{message}");
+        assert_eq!(next_step, "install the same version of both");
+        assert!(error.to_string().ends_with(why), "{error}");
     }
 
     #[test]

@@ -205,6 +205,12 @@ pub(crate) fn too_many_answers(uid: u32, wait: Nanos) -> Problem {
     new("too_many_requests", message, next)
 }
 
+/// `wait`: the time until the share of the user covers another change.
+pub(crate) fn too_many_changes(uid: u32, wait: Nanos) -> Problem {
+    let message = format!("user {uid} sends changes faster than the share of a user allows");
+    new("too_many_requests", message, format!("send the change again in {wait}"))
+}
+
 pub(crate) fn web_off() -> Problem {
     let message = "web.enabled is false in the configuration of this daemon".to_owned();
     new("web_off", message, "use qfabric status or qfabric top, or ask an administrator to set web.enabled = true")

@@ -17,7 +17,7 @@ use crate::format::Format;
 
 /// Version of the messages below and of the shared memory ([`crate::memory`]); a daemon with another version refuses
 /// `Hello`. In version 1 a deferred value had no moment of its own ([`crate::memory::Moment`]): a daemon of that version
-/// would pass it to the handlers of all moments.
+/// would pass it to the handlers of all moments. It also gave no program for fast calls ([`DescriptorSet::CALL`]).
 pub const VERSION: u8 = 2;
 /// Largest number of bytes of an event's data.
 pub const MAX_DATA: usize = Format::MAX_SIZE as usize;

@@ -370,6 +370,9 @@ pub(crate) async fn show(
 }
 
 /// Change the contract of an application
+///
+/// The body is the whole new contract. The contract that GET shows has no profile: without one in the body, the
+/// application loses it.
 #[utoipa::path(patch, path = "/v1/applications/{id}", request_body = Contract,
     params(("id" = AppId, Path, description = "Its number")), responses(
     (status = 200, description = "Changed", body = Application),

@@ -6,6 +6,8 @@
 //! request waits while the account is more than [`AHEAD`] ahead, so a user who asks without a pause gets answers at the
 //! rate, and nobody else waits. Administrators have no account. Callers on TCP have places for connections instead.
 //!
+//! Reads and changes have an account each: a user whose programs read without a pause can still end a contract at once.
+//!
 //! A caller that closes its connection early has caused the work, too: its request costs as much as a long answer.
 
 use std::collections::HashMap;
@@ -32,8 +34,19 @@ const REQUEST: u64 = 4 << 10;
 const GIVEN_UP: u64 = 256 << 10;
 /// Answers of this time are given at once.
 const AHEAD: Nanos = Nanos::from_millis(1_000);
-/// Users that are remembered.
-const MOST_USERS: usize = 1_024;
+/// Accounts that are remembered: two for each user.
+const MOST_ACCOUNTS: usize = 2_048;
+
+/// Which requests of a user an account is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// GET and HEAD.
+    Read,
+    Change,
+}
+
+/// A user, and the kind of the requests.
+type Account = (u32, Kind);
 
 /// The accounts of all users. Cheap to clone.
 #[derive(Clone)]
@@ -56,66 +69,69 @@ pub(super) async fn within_share(State(shares): State<AnswerShares>, request: Re
     let peer = request.extensions().get::<Peer>().copied();
     let Some(peer) = peer.filter(|peer| !peer.administers()) else { return next.run(request).await };
     let uid = peer.owner.uid;
-    let begun = shares.accounts.with(|accounts| accounts.begin(uid, shares.longest, clock::now()));
-    match begun {
-        Ok(Nanos::ZERO) => {}
-        Ok(wait) => tokio::time::sleep(Duration::from_nanos(wait.get())).await,
-        Err(wait) => return Refused(problem::too_many_answers(uid, wait)).into_response(),
+    let kind = if request.method().is_safe() { Kind::Read } else { Kind::Change };
+    let account = (uid, kind);
+    let begun = shares.accounts.with(|accounts| accounts.begin(account, shares.longest, clock::now()));
+    match (begun, kind) {
+        (Ok(Nanos::ZERO), _) => {}
+        (Ok(wait), _) => tokio::time::sleep(Duration::from_nanos(wait.get())).await,
+        (Err(wait), Kind::Read) => return Refused(problem::too_many_answers(uid, wait)).into_response(),
+        (Err(wait), Kind::Change) => return Refused(problem::too_many_changes(uid, wait)).into_response(),
     }
-    let mut charge = Charge { shares, uid, bytes: GIVEN_UP };
+    let mut charge = Charge { shares, account, bytes: GIVEN_UP };
     let response = next.run(request).await;
     charge.bytes = HttpBody::size_hint(response.body()).lower();
     response
 }
 
-/// Charges a user when it is dropped, so also if the request is cancelled.
+/// Charges an account when it is dropped, so also if the request is cancelled.
 struct Charge {
     shares: AnswerShares,
-    uid: u32,
+    account: Account,
     bytes: u64,
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let Charge { shares, uid, bytes } = self;
-        shares.accounts.with(|accounts| accounts.charge(*uid, *bytes, clock::now()));
+        let Charge { shares, account, bytes } = self;
+        shares.accounts.with(|accounts| accounts.charge(*account, *bytes, clock::now()));
     }
 }
 
-/// For each user, the time until which the rate covers the answers so far.
+/// For each account, the time until which the rate covers the answers so far.
 #[derive(Debug, Default)]
 struct Accounts {
-    covered_until: HashMap<u32, Instant>,
+    covered_until: HashMap<Account, Instant>,
 }
 
 impl Accounts {
-    /// Charges user `uid` for a request, and returns the time that it has to wait.
+    /// Charges an account for a request, and returns the time that the request has to wait.
     ///
     /// # Errors
     /// It would have to wait for more than `longest`; returns that time, and charges nothing.
-    fn begin(&mut self, uid: u32, longest: Nanos, now: Instant) -> Result<Nanos, Nanos> {
-        let covered_until = self.covered_until.get(&uid).copied().unwrap_or(now);
+    fn begin(&mut self, account: Account, longest: Nanos, now: Instant) -> Result<Nanos, Nanos> {
+        let covered_until = self.covered_until.get(&account).copied().unwrap_or(now);
         let wait = covered_until.since(now).saturating_sub(AHEAD);
         if wait > longest {
             return Err(wait);
         }
-        self.charge(uid, REQUEST, now);
+        self.charge(account, REQUEST, now);
         Ok(wait)
     }
 
-    fn charge(&mut self, uid: u32, bytes: u64, now: Instant) {
-        if self.covered_until.len() >= MOST_USERS && !self.covered_until.contains_key(&uid) {
+    fn charge(&mut self, account: Account, bytes: u64, now: Instant) {
+        if self.covered_until.len() >= MOST_ACCOUNTS && !self.covered_until.contains_key(&account) {
             self.forget(now);
         }
-        let covered_until = self.covered_until.entry(uid).or_insert(now);
+        let covered_until = self.covered_until.entry(account).or_insert(now);
         *covered_until = (*covered_until).max(now) + cost(bytes);
     }
 
-    /// Forgets users whose share covers all answers. If there are none, all accounts start again: users with very many
-    /// ids must not keep others out.
+    /// Forgets accounts whose share covers all answers. If there are none, all accounts start again: users with very
+    /// many ids must not keep others out.
     fn forget(&mut self, now: Instant) {
         self.covered_until.retain(|_, covered_until| *covered_until > now);
-        if self.covered_until.len() >= MOST_USERS {
+        if self.covered_until.len() >= MOST_ACCOUNTS {
             self.covered_until.clear();
         }
     }
@@ -134,6 +150,7 @@ mod tests {
 
     use axum::Router;
     use axum::body::{Body, Bytes};
+    use axum::http::Method;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
     use hyper::body::{Frame, SizeHint};
@@ -147,15 +164,19 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const LONGEST: Nanos = Nanos::from_millis(2_500);
 
+    const fn reads(uid: u32) -> Account {
+        (uid, Kind::Read)
+    }
+
     /// Asks without a pause for answers of `bytes` until `end`, and waits as long as it has to. Returns the number of
     /// answers.
-    fn answers(accounts: &mut Accounts, uid: u32, bytes: u64, end: Instant) -> u64 {
+    fn answers(accounts: &mut Accounts, account: Account, bytes: u64, end: Instant) -> u64 {
         let (mut now, mut count) = (START, 0);
         while now < end {
-            match accounts.begin(uid, LONGEST, now) {
+            match accounts.begin(account, LONGEST, now) {
                 Ok(wait) => {
                     now = now + wait;
-                    accounts.charge(uid, bytes, now);
+                    accounts.charge(account, bytes, now);
                     count += 1;
                 }
                 Err(wait) => now = now + wait,
@@ -167,30 +188,34 @@ mod tests {
     #[test]
     fn a_user_who_asks_without_a_pause_gets_the_rate_after_a_burst_and_others_wait_for_nothing() {
         let mut accounts = Accounts::default();
-        let count = answers(&mut accounts, 54_321, MIB, START + Nanos::from_millis(10_000));
+        let count = answers(&mut accounts, reads(54_321), MIB, START + Nanos::from_millis(10_000));
         let most = 11 * PER_SECOND / MIB + 1;
         assert!((80..=most).contains(&count), "{count} answers of 1 MiB in 10 s, at most {most}");
         let now = START + Nanos::from_millis(10_000);
-        assert!(accounts.begin(54_321, LONGEST, now).unwrap() > Nanos::ZERO);
-        assert_eq!(accounts.begin(54_322, LONGEST, now), Ok(Nanos::ZERO));
-        assert_eq!(accounts.begin(54_321, LONGEST, now + Nanos::from_millis(5_000)), Ok(Nanos::ZERO), "after a pause");
+        assert!(accounts.begin(reads(54_321), LONGEST, now).unwrap() > Nanos::ZERO);
+        assert_eq!(accounts.begin(reads(54_322), LONGEST, now), Ok(Nanos::ZERO));
+        assert_eq!(
+            accounts.begin(reads(54_321), LONGEST, now + Nanos::from_millis(5_000)),
+            Ok(Nanos::ZERO),
+            "after a pause"
+        );
     }
 
     #[test]
     fn a_wait_beyond_the_longest_is_refused_and_a_refused_request_costs_nothing() {
         let mut accounts = Accounts::default();
-        accounts.charge(54_321, 64 * MIB, START);
+        accounts.charge(reads(54_321), 64 * MIB, START);
         let wait = Nanos::from_millis(7_000);
-        assert!((0..1_000).all(|_| accounts.begin(54_321, LONGEST, START) == Err(wait)));
-        assert_eq!(accounts.begin(54_321, LONGEST, START + Nanos::from_millis(4_500)), Ok(LONGEST));
+        assert!((0..1_000).all(|_| accounts.begin(reads(54_321), LONGEST, START) == Err(wait)));
+        assert_eq!(accounts.begin(reads(54_321), LONGEST, START + Nanos::from_millis(4_500)), Ok(LONGEST));
     }
 
     #[test]
     fn a_bounded_number_of_users_is_remembered() {
         let mut accounts = Accounts::default();
         for uid in 0..3_000 {
-            accounts.charge(uid, MIB, START);
-            assert!(accounts.covered_until.len() <= MOST_USERS);
+            accounts.charge(reads(uid), MIB, START);
+            assert!(accounts.covered_until.len() <= MOST_ACCOUNTS);
         }
     }
 
@@ -210,8 +235,13 @@ mod tests {
         }
     }
 
-    fn request_of(uid: u32) -> Request {
+    async fn large() -> Response {
+        Response::new(Body::new(LargeBody))
+    }
+
+    fn request_of(uid: u32, method: Method) -> Request {
         let mut request = Request::new(Body::empty());
+        *request.method_mut() = method;
         request.extensions_mut().insert(Peer { pid: 1, owner: Owner { uid, gid: uid } });
         request
     }
@@ -219,11 +249,25 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_charged_to_the_user_who_asked_with_its_bytes() {
         let shares = AnswerShares::new(Duration::from_secs(5));
-        let router: Router = Router::new().route("/", get(async || Response::new(Body::new(LargeBody))));
+        let router: Router = Router::new().route("/", get(large));
         let router = TowerToHyperService::new(router.layer(from_fn_with_state(shares, within_share)));
-        let ask = async |uid: u32| router.call(request_of(uid)).await.unwrap().status().as_u16();
+        let ask = async |uid: u32| router.call(request_of(uid, Method::GET)).await.unwrap().status().as_u16();
         assert_eq!([ask(54_321).await, ask(54_321).await], [200, 429]);
         assert_eq!([ask(54_322).await, ask(0).await, ask(0).await], [200; 3], "others, and root without a share");
+    }
+
+    #[tokio::test]
+    async fn a_change_does_not_wait_behind_the_reads_of_its_user_nor_a_read_behind_changes() {
+        let shares = AnswerShares::new(Duration::from_secs(5));
+        let router: Router = Router::new().route("/", get(large).delete(large));
+        let router = TowerToHyperService::new(router.layer(from_fn_with_state(shares, within_share)));
+        let ask =
+            async |uid: u32, method: Method| router.call(request_of(uid, method)).await.unwrap().status().as_u16();
+        let (read, change) = (Method::GET, Method::DELETE);
+        assert_eq!([ask(54_321, read.clone()).await, ask(54_321, read.clone()).await], [200, 429]);
+        assert_eq!([ask(54_321, change.clone()).await, ask(54_321, change.clone()).await], [200, 429]);
+        assert_eq!([ask(54_322, change.clone()).await, ask(54_322, change).await], [200, 429]);
+        assert_eq!([ask(54_322, read.clone()).await, ask(54_322, read).await], [200, 429]);
     }
 
     #[tokio::test]
@@ -234,10 +278,10 @@ mod tests {
         let begin = clock::now();
         tokio::select! {
             biased;
-            _ = router.call(request_of(54_321)) => panic!("there is an answer"),
+            _ = router.call(request_of(54_321, Method::GET)) => panic!("there is an answer"),
             () = std::future::ready(()) => {}
         }
-        let covered_until = shares.accounts.with(|accounts| accounts.covered_until[&54_321]);
+        let covered_until = shares.accounts.with(|accounts| accounts.covered_until[&reads(54_321)]);
         assert!(covered_until >= begin + cost(REQUEST) + cost(GIVEN_UP), "{covered_until:?} after {begin:?}");
     }
 }
