@@ -85,8 +85,8 @@ pub(crate) struct App {
     pub due: Instant,
     rest: Rest,
     short_jobs: ShortJobs,
-    /// Its needs, as counted in the host's sum.
-    pub counted: Share,
+    /// Its needs and its mean costs, as counted in the host's sums.
+    pub counted: (Share, Share),
     meter: QualityMeter,
     /// The job that ended last, until it is reported.
     ended: Option<EndedJob>,
@@ -153,7 +153,7 @@ impl App {
             due: Instant::NEVER,
             rest: Rest::never(),
             short_jobs: ShortJobs::default(),
-            counted: Share::ZERO,
+            counted: (Share::ZERO, Share::ZERO),
             meter,
             ended: None,
             reserved: OverTime::default(),

@@ -66,7 +66,9 @@ pub struct Host {
     contended: bool,
     /// The sum that applications need, in millionths of one CPU, and the number of applications with a need.
     needs: (u64, usize),
-    /// These needs exceed the capacity.
+    /// The sum of the applications' mean costs, in millionths of one CPU.
+    costs: u64,
+    /// These costs fill the capacity.
     full: bool,
     /// Shares kept for future applications.
     kept: Vec<AppId>,
@@ -97,6 +99,7 @@ impl Host {
             starved: false,
             contended: false,
             needs: (0, 0),
+            costs: 0,
             full: false,
             kept: Vec::new(),
             due: Instant::NEVER,

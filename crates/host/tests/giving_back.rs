@@ -181,7 +181,7 @@ fn shares_follow_weights_guarantees_and_the_present_applications() {
 }
 
 #[test]
-fn a_job_that_cannot_be_in_time_gets_no_more_than_the_share_while_the_needs_exceed_the_capacity() {
+fn a_job_that_cannot_be_in_time_gets_no_more_than_the_share_while_the_costs_fill_the_capacity() {
     let (mut bench, first, second) = two_players();
     job(&mut bench, first, 3, 18, 15);
     job(&mut bench, first, 4, 18, 15);
@@ -202,6 +202,22 @@ fn a_job_that_cannot_be_in_time_gets_what_it_needs_while_all_needs_fit() {
     // The next job has 5 ms for 38 ms; the needs are 0.95 CPU and 0.1 CPU of 1.8 CPUs, and the share is 0.9 CPU.
     job(&mut bench, second, 3, 38, 75);
     assert_eq!(bench.budget_us(2), 9_500);
+}
+
+/// Otherwise its lateness would keep the host full, and the limit would keep it late.
+#[test]
+fn one_long_job_does_not_limit_a_player_whose_mean_cost_fits() {
+    let mut bench = bench(90);
+    let first = bench.join_thread(&marked(), 1).unwrap();
+    let second = bench.join_thread(&marked(), 2).unwrap();
+    for k in 0..24 {
+        job(&mut bench, first, k, 8, 5);
+        job(&mut bench, second, k, 24, 30);
+    }
+    // It has 5 ms left for a job of 24 ms or more. 0.2 and 0.6 of 0.9 CPU fit; the share is 0.45 CPU.
+    job(&mut bench, first, 24, 8, 5);
+    job(&mut bench, second, 24, 48, 75);
+    assert!(bench.budget_us(2) > 6_000, "{} us of 10 ms", bench.budget_us(2));
 }
 
 #[test]

@@ -10,14 +10,14 @@
 //! c is what the controller wants, s is the application's share of the capacity by weight. After a job that cost
 //! more than SHORT times the foreseen cost, the next WARY_JOBS jobs request max(c, s).
 //!
-//! While the needs exceed the capacity, a job that cannot be in time even with all that its contract allows is
-//! limited: it requests no more than s, so that what sleepers leave goes to jobs that can. It still counts as short of
-//! what it needs.
+//! While the mean costs of all jobs fill the capacity, a job that cannot be in time even with all that its contract
+//! allows is limited: it requests no more than s, so that what sleepers leave goes to jobs that can. It still counts as
+//! short of what it needs.
 //!
 //! ```text
-//!             needs > FULL
+//!             costs > FULL
 //!   has room --------------> full
-//!      ^---- needs <= ROOMY ---'
+//!      ^---- costs <= ROOMY ---'
 //! ```
 //! Reasons: docs/design/0021.
 
@@ -43,10 +43,12 @@ const SHORTEST_PERIOD: Nanos = Nanos::from_millis(10);
 /// With more of such jobs per second on the host, no application gives back: each costs the daemon two or three wake-ups,
 /// two or three settings and reads of `/proc`, together up to 200 µs, and its control thread has 0.05 CPU.
 const MOST_JOBS_PER_SECOND: u64 = 240;
-/// The host is full if the needs of all jobs exceed this percentage of the capacity …
-const FULL_PERCENT: u64 = 100;
+/// The host is full if the mean costs of all jobs exceed this percentage of the capacity …
+const FULL_PERCENT: u64 = 95;
 /// … until they are at or below this one.
-const ROOMY_PERCENT: u64 = 95;
+const ROOMY_PERCENT: u64 = 90;
+/// Each job has this part, 1/24, in the mean cost.
+const MEAN_JOBS: u32 = 24;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 
@@ -63,8 +65,10 @@ pub(crate) struct Rest {
     attempts: u32,
     /// Remaining jobs for which predictions are not relied on.
     wary: u32,
-    /// The needs of all jobs exceed the capacity of the host.
+    /// The mean costs of all jobs fill the capacity of the host.
     full: bool,
+    /// Mean of cost over period of its last jobs, however late they were; `None` before the first one.
+    mean: Option<Share>,
     /// Its next job cannot be in time, even with all that the contract allows.
     hopeless: bool,
     /// Number after that of the job that ended last.
@@ -82,6 +86,7 @@ impl Rest {
             attempts: 0,
             wary: 0,
             full: false,
+            mean: None,
             hopeless: false,
             next_job: 0,
             skips: false,
@@ -110,9 +115,9 @@ pub(crate) fn is_affordable(apps: &[App]) -> bool {
     apps.iter().filter(|app| app.may_give_back()).map(rate).sum::<u64>() <= MOST_JOBS_PER_SECOND
 }
 
-/// Whether the needs of all jobs exceed the capacity, if they did `before` or not. Both in millionths of one CPU.
-pub(crate) fn is_full(before: bool, needs: u64, capacity: u64) -> bool {
-    needs * 100 > capacity * if before { ROOMY_PERCENT } else { FULL_PERCENT }
+/// Whether the mean costs of all jobs fill the capacity, if they did `before` or not. Both in millionths of one CPU.
+pub(crate) fn is_full(before: bool, costs: u64, capacity: u64) -> bool {
+    costs * 100 > capacity * if before { ROOMY_PERCENT } else { FULL_PERCENT }
 }
 
 impl App {
@@ -135,7 +140,7 @@ impl App {
         }
     }
 
-    /// Notes whether the needs of all jobs exceed the capacity of the host. Its request changes only if it is late.
+    /// Notes whether the mean costs of all jobs fill the capacity of the host. Its request changes only if it is late.
     pub(crate) fn set_full(&mut self, full: bool) {
         self.rest.full = full;
     }
@@ -149,6 +154,13 @@ impl App {
     pub(crate) fn unlimited(&self) -> Share {
         let is_limited = self.rest.full && self.is_late() && !self.is_resting();
         if is_limited { self.wanted.max(self.needs()) } else { self.wanted }
+    }
+
+    /// The bandwidth that its jobs cost in the mean: a backlog does not raise it. Its needs if it cannot give back, and
+    /// before its first job.
+    pub(crate) fn costs(&self) -> Share {
+        let needs = self.needs();
+        self.rest.mean.filter(|_| needs > Share::ZERO && self.may_give_back()).unwrap_or(needs)
     }
 
     pub(crate) fn is_resting(&self) -> bool {
@@ -166,6 +178,8 @@ impl App {
     pub(super) fn judge_next(&mut self, at: usize, job: &JobRecord, now: Instant) {
         self.rest.skips |= self.rest.next_job > 0 && job.k > self.rest.next_job;
         self.rest.next_job = job.k.saturating_add(1);
+        let cost = Share::of_budget(job.cost, self.contract.period);
+        self.rest.mean = Some(self.rest.mean.map_or(cost, |mean| approach(mean, cost)));
         let release = job.release + self.contract.period;
         self.rest.hopeless = !self.rest.skips && self.cannot_be_in_time(at, release, now);
     }
@@ -215,6 +229,12 @@ impl App {
     }
 }
 
+/// The mean after a job of `cost`.
+fn approach(mean: Share, cost: Share) -> Share {
+    let sum = u64::from(mean.ppm()) * u64::from(MEAN_JOBS - 1) + u64::from(cost.ppm());
+    Share::from_ppm((sum / u64::from(MEAN_JOBS)) as u32)
+}
+
 fn percent(share: Share, percent: u64) -> Share {
     Share::from_ppm((u64::from(share.ppm()) * percent / 100) as u32)
 }
@@ -224,13 +244,12 @@ mod tests {
     use super::is_full;
 
     #[test]
-    fn needs_above_the_capacity_count_as_such_until_95_percent() {
+    fn costs_above_95_percent_of_the_capacity_fill_it_until_they_are_at_90_percent() {
         let mut full = false;
-        let sums =
-            [(1_000, false), (1_001, true), (990, true), (951, true), (950, false), (1_000, false), (1_100, true)];
-        for (needs, expected) in sums {
-            full = is_full(full, needs, 1_000);
-            assert_eq!(full, expected, "{needs}");
+        let sums = [(950, false), (951, true), (940, true), (901, true), (900, false), (950, false), (1_100, true)];
+        for (costs, expected) in sums {
+            full = is_full(full, costs, 1_000);
+            assert_eq!(full, expected, "{costs}");
         }
     }
 }

@@ -109,17 +109,19 @@ impl Host {
         });
     }
 
-    /// Updates the sum of needs over all applications; a leaving one needs nothing.
+    /// Updates the sums of needs and costs over all applications; a leaving one needs nothing.
     fn count_needs(&mut self, at: usize) {
         let app = &mut self.apps[at];
         let needs = app.needs();
-        let before = std::mem::replace(&mut app.counted, needs);
+        let costs = app.costs();
+        let (before, cost_before) = std::mem::replace(&mut app.counted, (needs, costs));
+        self.costs = self.costs - u64::from(cost_before.ppm()) + u64::from(costs.ppm());
         let (sum, count) = &mut self.needs;
         *sum = *sum - u64::from(before.ppm()) + u64::from(needs.ppm());
         *count = *count - usize::from(before > Share::ZERO) + usize::from(needs > Share::ZERO);
     }
 
-    /// Decides whether jobs compete for the capacity, and whether their needs exceed it. With room to spare, feedback
+    /// Decides whether jobs compete for the capacity, and whether their costs fill it. With room to spare, feedback
     /// alone misses no more jobs than a static share and reserves less, and a lone application has none to give back
     /// to. The floor and giving back are for hosts on which jobs compete (docs/design/0021).
     fn judge_load(&mut self) {
@@ -136,11 +138,11 @@ impl Host {
             self.recheck_lending();
         }
         // Read again: other applications may have been refreshed.
-        let (needs, those) = self.needs;
-        self.set_full(those > 1 && is_full(self.full, needs, self.books.capacity().ppm().into()));
+        let several = self.needs.1 > 1;
+        self.set_full(several && is_full(self.full, self.costs, self.books.capacity().ppm().into()));
     }
 
-    /// Notes whether the needs exceed the capacity, which changes the requests of late applications.
+    /// Notes whether the costs fill the capacity, which changes the requests of late applications.
     fn set_full(&mut self, full: bool) {
         if full == self.full {
             return;
