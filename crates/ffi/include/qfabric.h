@@ -2275,7 +2275,9 @@ enum qf_status qf_ecalls_defer(struct qf_ecalls *session, int64_t value);
  * A deferred user-ECall for one moment. `when` is "syscall", "schedule", "delay" or "before_schedule", as in the
  * option of app.deferred. Subscriptions with another moment pass over the value.
  */
-enum qf_status qf_ecalls_defer_at(struct qf_ecalls *session, int64_t value, const char *when);
+enum qf_status qf_ecalls_defer_at(struct qf_ecalls *session,
+                                  int64_t value,
+                                  const char *when);
 
 /**
  * A fast user-ECall: the handlers of a subscription to app.call run in the kernel with eight values, before the
