@@ -181,7 +181,8 @@ impl App {
         let cost = Share::of_budget(job.cost, self.contract.period);
         self.rest.mean = Some(self.rest.mean.map_or(cost, |mean| approach(mean, cost)));
         let release = job.release + self.contract.period;
-        self.rest.hopeless = !self.rest.skips && self.cannot_be_in_time(at, release, now);
+        // The prediction is worth its time only where the judgement has an effect.
+        self.rest.hopeless = self.may_give_back() && !self.rest.skips && self.cannot_be_in_time(at, release, now);
     }
 
     /// Whether a job of thread `at` that is released at `release` cannot end by its deadline, or as late as the
