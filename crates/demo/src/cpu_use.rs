@@ -7,7 +7,8 @@
 
 use std::path::Path;
 
-use qfabric_types::Instant;
+use qfabric_linux::threads;
+use qfabric_types::{Instant, ThreadId};
 use serde::{Deserialize, Serialize};
 
 use crate::rows;
@@ -105,7 +106,7 @@ impl CpuMeter {
 
     /// Takes the times of the players so far. Call it about every 50 ms.
     pub(crate) fn note(&mut self, players: &[ThreadTimes], now: Instant) {
-        self.note_with(players, now, |thread| ThreadTimes::read(thread).ran);
+        self.note_with(players, now, |thread| threads::cpu_time(ThreadId(thread as i32)).unwrap_or(0));
     }
 
     /// Takes the last times of players that have all ended, perhaps shortly before the last deadline.
