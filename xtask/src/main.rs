@@ -118,13 +118,10 @@ fn main() -> ExitCode {
 }
 
 /// Replaces the process by one that does not have the variables of `cargo run`. Some build scripts (of `ring`) depend on
-/// them: with them, `cargo test` and `make test` would build TLS and Zenoh again after each other. Returns on error.
+/// them: with them, `cargo test` and `make test` would build TLS and Zenoh again after each other. The program is named
+/// by the kernel's link, which holds even when another build has replaced the file since. Returns on error.
 fn without_cargos_variables() -> std::io::Error {
-    let program = match env::current_exe() {
-        Ok(program) => program,
-        Err(error) => return error,
-    };
-    let mut again = Command::new(program);
+    let mut again = Command::new("/proc/self/exe");
     again.args(env::args_os().skip(1));
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_")) {
