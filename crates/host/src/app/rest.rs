@@ -12,7 +12,7 @@
 //!
 //! While the mean costs of all jobs fill the capacity, a job that cannot be in time even with all that its contract
 //! allows is limited: it requests no more than s, so that what sleepers leave goes to jobs that can. It still counts as
-//! short of what it needs.
+//! short of what it needs. An application that has left out a job within its last SKIPPING_JOBS is not limited.
 //!
 //! ```text
 //!             costs > FULL
@@ -49,6 +49,10 @@ const FULL_PERCENT: u64 = 95;
 const ROOMY_PERCENT: u64 = 90;
 /// Each job has this part, 1/24, in the mean cost.
 const MEAN_JOBS: u32 = 24;
+/// A job that costs less than the mean divided by this was left out: its program ended it without doing the work.
+const LEFT_OUT: u32 = 16;
+/// Number of jobs for which an application counts as one that skips, after it has left out a job.
+const SKIPPING_JOBS: u32 = 64;
 /// Pause after the first attempt that found the thread awake; doubled after each further one.
 const FIRST_RETRY: Nanos = Nanos::from_micros(500);
 
@@ -73,8 +77,8 @@ pub(crate) struct Rest {
     hopeless: bool,
     /// Number after that of the job that ended last.
     next_job: u64,
-    /// It has left out jobs, so its next job is not known.
-    skips: bool,
+    /// Remaining jobs for which it counts as one that skips: which job it does next is not known.
+    skipping: u32,
 }
 
 impl Rest {
@@ -89,7 +93,7 @@ impl Rest {
             mean: None,
             hopeless: false,
             next_job: 0,
-            skips: false,
+            skipping: 0,
         }
     }
 
@@ -176,13 +180,20 @@ impl App {
 
     /// A job of thread `at` has ended, and the controller has seen it: notes whether the next job can be in time.
     pub(super) fn judge_next(&mut self, at: usize, job: &JobRecord, now: Instant) {
-        self.rest.skips |= self.rest.next_job > 0 && job.k > self.rest.next_job;
-        self.rest.next_job = job.k.saturating_add(1);
         let cost = Share::of_budget(job.cost, self.contract.period);
+        self.rest.skipping = if self.left_out(job, cost) { SKIPPING_JOBS } else { self.rest.skipping.saturating_sub(1) };
+        self.rest.next_job = job.k.saturating_add(1);
         self.rest.mean = Some(self.rest.mean.map_or(cost, |mean| approach(mean, cost)));
         let release = job.release + self.contract.period;
         // The prediction is worth its time only where the judgement has an effect.
-        self.rest.hopeless = self.may_give_back() && !self.rest.skips && self.cannot_be_in_time(at, release, now);
+        self.rest.hopeless = self.may_give_back() && self.rest.skipping == 0 && self.cannot_be_in_time(at, release, now);
+    }
+
+    /// Whether this job, or one between it and the job before, was left out. Programs skip in both ways: they leave a gap
+    /// in the numbers of their jobs (`Session::skip`), or end the job at once.
+    fn left_out(&self, job: &JobRecord, cost: Share) -> bool {
+        let is_gap = self.rest.next_job > 0 && job.k > self.rest.next_job;
+        is_gap || self.rest.mean.is_some_and(|mean| cost.ppm() < mean.ppm() / LEFT_OUT)
     }
 
     /// Whether a job of thread `at` that is released at `release` cannot end by its deadline, or as late as the
