@@ -1,8 +1,8 @@
-//! What the threads on an event's way cost: CPU time and sleeps, from `/proc`.
+//! What the threads on an event's way cost: CPU time and sleeps.
 
 use std::collections::BTreeMap;
-use std::fs;
 
+use qfabric_linux::threads;
 use serde::Serialize;
 
 /// Threads below this CPU time for each event, in microseconds, are not on its way.
@@ -45,21 +45,20 @@ impl Look {
     pub(crate) fn at(processes: &[(&'static str, u32)]) -> Look {
         let mut look = Look::default();
         for (process, id) in processes {
-            for task in fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten() {
-                let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
-                let name = format!("{process}: {}", read("comm").trim());
-                look.add(name, &read("schedstat"), &read("status"));
+            for thread in threads::list(*id as i32).unwrap_or_default() {
+                let Some(name) = threads::name(thread) else { continue };
+                let cpu_ns = threads::cpu_time(thread).unwrap_or_default();
+                let sleeps = threads::switches(thread).map_or(0, |(voluntary, _)| voluntary);
+                look.add(format!("{process}: {name}"), Sums { cpu_ns, sleeps });
             }
         }
         look
     }
 
-    fn add(&mut self, thread: String, schedstat: &str, status: &str) {
+    fn add(&mut self, thread: String, one: Sums) {
         let sums = self.0.entry(thread).or_default();
-        // Its first number: nanoseconds on a CPU.
-        sums.cpu_ns += number(schedstat);
-        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        sums.sleeps += slept.map_or(0, number);
+        sums.cpu_ns += one.cpu_ns;
+        sums.sleeps += one.sleeps;
     }
 
     /// The costs since an earlier look, for each of `events`.
@@ -74,23 +73,16 @@ impl Look {
     }
 }
 
-/// The first number of a text; 0 if there is none.
-fn number(text: &str) -> u64 {
-    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn costs_are_divided_by_events_and_threads_of_one_name_count_together() {
-        let status =
-            |sleeps: u32| format!("Name:\tx\nvoluntary_ctxt_switches:\t{sleeps}\nnonvoluntary_ctxt_switches:\t7\n");
         let look = |cpu: [u64; 2], sleeps| {
             let mut look = Look::default();
-            cpu.iter().for_each(|cpu| look.add("daemon: rx-0".into(), &format!("{cpu} 5 6\n"), &status(sleeps)));
-            look.add("daemon: idle".into(), "9 0 0", &status(1));
+            cpu.into_iter().for_each(|cpu_ns| look.add("daemon: rx-0".into(), Sums { cpu_ns, sleeps }));
+            look.add("daemon: idle".into(), Sums { cpu_ns: 9, sleeps: 1 });
             look
         };
         let (before, after) = (look([1_000, 2_000], 10), look([401_000, 2_000], 30));

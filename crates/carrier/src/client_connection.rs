@@ -1,5 +1,6 @@
 //! The side that opens a connection.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -48,9 +49,14 @@ impl Target {
 /// # Errors
 /// The text is no address, or the name has none.
 pub fn resolve(address: &str) -> Result<SocketAddr, Error> {
-    let bad = |why: String| Error::Address { text: address.chars().take(256).collect(), why };
-    let mut found = address.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
-    found.next().ok_or_else(|| bad("the name has no address".to_owned()))
+    let text = || address.chars().take(256).collect::<String>();
+    let unknown = |why: String| Error::NoAddress { name: text(), why };
+    let mut found = address.to_socket_addrs().map_err(|error| match error.kind() {
+        // The standard library's answer before it asks the resolver.
+        ErrorKind::InvalidInput => Error::Address { text: text(), why: error.to_string() },
+        _ => unknown(error.to_string()),
+    })?;
+    found.next().ok_or_else(|| unknown("the resolver's answer is empty".to_owned()))
 }
 
 impl ClientConnection {
@@ -131,5 +137,22 @@ impl Either {
             Either::Metp(driver) => driver.run().await,
             Either::Streams(driver) => driver.run().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_no_address_and_a_name_without_an_address_are_different_errors() {
+        for text in ["wall", "wall:port", "wall:70000"] {
+            assert!(matches!(resolve(text), Err(Error::Address { .. })), "{text}");
+        }
+        // A label has at most 63 characters, so the resolver asks nobody.
+        let name = format!("{}:7800", "x".repeat(64));
+        let unknown = resolve(&name).unwrap_err();
+        assert!(matches!(unknown, Error::NoAddress { .. }) && unknown.to_string().contains(&name), "{unknown}");
+        assert_eq!(resolve("192.0.2.7:7800").unwrap().port(), 7_800);
     }
 }

@@ -11,9 +11,12 @@ pub enum Error {
     /// A file of the realm cannot be used.
     #[error(transparent)]
     Realm(#[from] qfabric_realm::Error),
-    /// A text that is not an address, or a name without an address.
+    /// A text that is not an address.
     #[error("{text:?} is not an address: {why}")]
     Address { text: String, why: String },
+    /// A name without an address, as far as this host's resolver knows. It may be a passing failure of the resolver.
+    #[error("no address is known for {name:?}: {why}")]
+    NoAddress { name: String, why: String },
     /// An option outside its range.
     #[error("{option} is {value}; allowed are {allowed}")]
     Option { option: &'static str, value: String, allowed: &'static str },
@@ -65,6 +68,9 @@ impl Error {
             Error::Daemon(error) => return error.problem(),
             Error::Profile(error) => return Problem { code: "no_delay_profile".to_owned(), ..error.problem() },
             Error::Address { .. } => ("bad_address", "write HOST:PORT, such as 192.0.2.7:7800 or [fd00::7]:7800"),
+            Error::NoAddress { .. } => {
+                ("no_address", "check the name and the resolver of this host, or write an address")
+            }
             Error::Option { .. } => ("bad_option", "choose a value in this range"),
             Error::Io { .. } => ("io", "check the address and this host's network"),
             Error::NoAnswer { .. } => {

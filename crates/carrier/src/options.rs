@@ -61,6 +61,9 @@ pub struct Options {
     pub handshake_time: Duration,
     /// The connection ends if the other side is silent for this time.
     pub idle_limit: Duration,
+    /// The sessions of one host with a service at the same time, 1 to [`Options::MOST_SESSIONS`]; a further one is
+    /// refused. Of no effect at the side that opens the connection.
+    pub sessions_per_host: usize,
 }
 
 /// An end that can prove its identity.
@@ -76,6 +79,8 @@ impl Options {
     pub const LEAST_MTU: u16 = 1_200;
     /// The largest code point: six bits.
     pub const MOST_DSCP: u8 = StreamSpec::MOST_DSCP;
+    /// The sessions of all hosts with a service at the same time.
+    pub const MOST_SESSIONS: usize = 64;
     /// Ethernet's 1500 bytes without the headers of IPv6 and UDP.
     pub const ETHERNET_MTU: u16 = 1_452;
     const MTU: std::ops::RangeInclusive<u16> = Options::LEAST_MTU..=9_000;
@@ -103,6 +108,9 @@ impl Options {
         if !(1..=Options::MOST_MESSAGE).contains(&self.largest_message.get()) {
             return bad("largest_message", self.largest_message.to_string(), "1 byte to 15 MiB");
         }
+        if !(1..=Options::MOST_SESSIONS).contains(&self.sessions_per_host) {
+            return bad("sessions_per_host", self.sessions_per_host.to_string(), "1 to 64");
+        }
         Ok(())
     }
 
@@ -115,7 +123,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// METP, Cubic, totally reliable, 10 Mbit/s, messages of at most 1 MiB.
+    /// METP, Cubic, totally reliable, 10 Mbit/s, messages of at most 1 MiB. One host may have all sessions.
     fn default() -> Options {
         Options {
             engine: Engine::Metp,
@@ -131,6 +139,7 @@ impl Default for Options {
             dscp: None,
             handshake_time: Duration::from_secs(5),
             idle_limit: Duration::from_secs(10),
+            sessions_per_host: Options::MOST_SESSIONS,
         }
     }
 }

@@ -25,8 +25,6 @@ use crate::{Error, runtime};
 
 /// Sessions that clients opened and the application has not accepted.
 const MOST_WAITING: usize = 16;
-/// Sessions at the same time.
-const MOST_SESSIONS: usize = 64;
 
 /// A service on an address. Hosts with the right `connect` on its name may open sessions.
 pub struct ServerConnection {
@@ -268,16 +266,30 @@ impl Desk {
             let message = format!("{host} may not connect to the service {service}: {why}");
             return Err(Problem::new("not_allowed", message, "add the right `connect` to the access list there"));
         }
+        self.check_room(host, service)
+    }
+
+    /// Whether another session of the host may begin.
+    fn check_room(&self, host: &Name, service: &Name) -> Result<(), Problem> {
+        let refused = |message: String, next_step: &str| Err(Problem::new("too_many_sessions", message, next_step));
+        let of_host = self.sessions.values().filter(|session| session.host == *host).count();
+        let (most, most_of_host) = (Options::MOST_SESSIONS, self.secured.options.sessions_per_host);
+        if of_host >= most_of_host {
+            let message = format!(
+                "the host {host} has {of_host} sessions with the service {service}, of at most {most_of_host} per host"
+            );
+            return refused(message, "end one of them, or try again when one has ended");
+        }
         let waiting = {
             let queue = self.opened.lock();
             queue.waiting.len() + queue.coming
         };
-        if waiting >= MOST_WAITING || self.sessions.len() >= MOST_SESSIONS {
+        if waiting >= MOST_WAITING || self.sessions.len() >= most {
             let message = format!(
-                "the service {service} has {} sessions, of at most {MOST_SESSIONS}; {waiting} wait, of at most {MOST_WAITING}",
+                "the service {service} has {} sessions, of at most {most}; {waiting} wait, of at most {MOST_WAITING}",
                 self.sessions.len()
             );
-            return Err(Problem::new("too_many_sessions", message, "try again later"));
+            return refused(message, "try again later");
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{ACCESS, PATIENCE, Realm, finish, name, receive_all, send_all, target};
 use qfabric_carrier::{ClientConnection, Engine, Error, Options, ServerConnection, Target, Tls};
@@ -95,6 +95,23 @@ fn another_host_cannot_attach_to_a_session() {
     assert_eq!(other.attach(None, server.address(), PATIENCE).unwrap(), 1);
     send_all(&client, 0..12, None);
     receive_all(&accepted, 0..12);
+}
+
+#[test]
+fn a_further_session_of_a_host_is_refused_with_the_limit_until_one_of_them_has_ended() {
+    let realm = Realm::new();
+    fs::write(realm.folder.path().join("access.toml"), ACCESS.replace("[\"cam\"]", "[\"*\"]")).unwrap();
+    let server = realm.serve(Options { sessions_per_host: 2, ..Options::default() });
+    let open = |host: &str| realm.open(host, server.address(), Options::default());
+    let [first, _second] = [(); 2].map(|()| open("cam").unwrap());
+    let said = refused(open("cam"));
+    assert!(said.contains("cam has 2 sessions with the service film, of at most 2 per host; end one"), "{said}");
+    drop(open("other").unwrap());
+    drop(first);
+    let begin = Instant::now();
+    while let Err(error) = open("cam") {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+    }
 }
 
 #[test]

@@ -74,7 +74,10 @@ pub fn is_asleep(thread: ThreadId) -> bool {
 
 /// Numbers of voluntary and involuntary context switches. `None`: the thread has ended.
 pub fn switches(thread: ThreadId) -> Option<(u64, u64)> {
-    let status = files::text(file(thread, "status")).ok()?;
+    switches_in(&files::text(file(thread, "status")).ok()?)
+}
+
+fn switches_in(status: &str) -> Option<(u64, u64)> {
     let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name))?.trim().parse().ok();
     Some((field("voluntary_ctxt_switches:")?, field("nonvoluntary_ctxt_switches:")?))
 }
@@ -156,6 +159,15 @@ mod tests {
         assert_eq!(process_of(me), Some(id() as i32));
         assert!(start_time(me).is_some() && name(me).is_some());
         assert_eq!(start_time(ThreadId(0)), start_time(me), "0 is the calling thread");
+    }
+
+    #[test]
+    fn valid_switches_are_read_and_invalid_text_is_refused() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t9\n";
+        assert_eq!(switches_in(status), Some((5, 9)));
+        assert_eq!((switches_in("Name:\tx"), switches_in("")), (None, None));
+        let me = ThreadId(rustix::thread::gettid().as_raw_nonzero().get());
+        assert!(switches(me).is_some() && cpu_time(me).is_some());
     }
 
     #[test]

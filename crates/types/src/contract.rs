@@ -256,35 +256,8 @@ impl Contract {
 
     /// A copy without the profile, which alone may be long: 64 KiB.
     pub fn without_profile(&self) -> Contract {
-        Contract {
-            name: self.name.clone(),
-            class: self.class,
-            period: self.period,
-            server_period: self.server_period,
-            jobs: self.jobs,
-            predictor: self.predictor,
-            rho: self.rho,
-            choice: self.choice,
-            early: self.early,
-            late: self.late,
-            max_bandwidth: self.max_bandwidth,
-            guaranteed: self.guaranteed,
-            recovery_jobs: self.recovery_jobs,
-            deviation: self.deviation,
-            profile: None,
-            priority: self.priority,
-            weight: self.weight,
-            reclaiming: self.reclaiming,
-            give_back: self.give_back,
-            service: self.service,
-            fixed: self.fixed,
-            window: self.window,
-            work_conserving: self.work_conserving,
-            favour_events: self.favour_events,
-            controller: self.controller,
-            memory: self.memory,
-            utility: self.utility.clone(),
-        }
+        // All other fields are `Copy`: a new field that is not must be named here, or this does not compile.
+        Contract { name: self.name.clone(), profile: None, utility: self.utility.clone(), ..*self }
     }
 
     /// A class C contract for jobs every `period`, with sensible defaults.

@@ -36,6 +36,7 @@ pub mod ping;
 mod profile_book;
 mod quality;
 mod random_numbers;
+mod rate_account;
 mod reclaiming;
 mod reservation;
 mod resource_arithmetic;
@@ -69,6 +70,7 @@ pub use overload::Overload;
 pub use profile_book::{InvalidProfileName, Platform, ProfileBook, ProfileName};
 pub use quality::{Quality, QualityMeter, quantized_error, virtual_error};
 pub use random_numbers::RandomNumbers;
+pub use rate_account::RateAccount;
 pub use reclaiming::Reclaiming;
 pub use reservation::{InvalidReservation, MIN_BUDGET, PERIOD_RANGE, Reservation};
 pub use resources::{

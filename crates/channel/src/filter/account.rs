@@ -1,7 +1,7 @@
 //! Limits the instructions that filters execute per second: one account for each user and for each other host.
 //!
-//! The longest call of a filter is bounded, but the number of events is not known in advance. An account holds the time
-//! until which the rate covers all instructions so far:
+//! The longest call of a filter is bounded, but the number of events is not known in advance. A [`RateAccount`] holds
+//! the time until which the rate covers all instructions so far:
 //!
 //! ```text
 //!            charged: calls of the payer's filters
@@ -14,15 +14,16 @@
 //!
 //! A filter that is not called lets nothing pass, like one that faults: it may be there to protect its sinks. So that a
 //! sender of very many events does not stop the events of others by this, an account counts the instructions that the
-//! events of each sender caused, as far as the rate does not cover them yet. While the account is suspended, the filters are not called for
-//! events of senders that caused the mean of all senders or more, and are called for the events of the others.
+//! events of each sender caused, as far as the rate does not cover them yet. While the account is suspended, the
+//! filters are not called for events of senders that caused the mean of all senders or more, and are called for the
+//! events of the others.
 //! Therefore the instructions before a suspension ends are at most those of one window for each sender, and in the long
 //! run no more than the rate.
 
 use std::collections::BTreeMap;
 
 use qfabric_types::channel::Name;
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, RateAccount};
 
 use crate::SuspensionCounts;
 
@@ -61,8 +62,7 @@ pub(crate) struct Accounts {
 
 #[derive(Debug, Default)]
 struct Account {
-    /// The time until which the rate covers the instructions.
-    covered: Instant,
+    covered: RateAccount,
     suspended: bool,
     causes: Vec<Cause>,
 }
@@ -90,14 +90,14 @@ impl Accounts {
     /// without recent use.
     pub(crate) fn open(&mut self, payer: &Payer) {
         let latest = self.latest;
-        self.payers.retain(|_, account| account.covered > latest);
+        self.payers.retain(|_, account| account.covered.until() > latest);
         self.payers.entry(payer.clone()).or_default().causes.reserve(SENDERS);
     }
 
     /// Whether the payer's filters may be called for an event; if not, counts the event.
     pub(crate) fn admits(&mut self, payer: &Payer, sender: Sender<'_>, now: Instant) -> bool {
         let Some(account) = self.payers.get_mut(payer).filter(|account| account.suspended) else { return true };
-        account.suspended = account.covered > now;
+        account.suspended = account.covered.until() > now;
         let admits = !account.suspended || account.is_below_mean(sender);
         self.counts.skipped += u64::from(!admits);
         admits
@@ -113,33 +113,31 @@ impl Accounts {
     ) -> Option<Instant> {
         self.latest = self.latest.max(now);
         let rate = self.rate;
-        let period = (u128::from(instructions) * 1_000_000_000).div_ceil(u128::from(rate));
-        let period = Nanos::new(u64::try_from(period).unwrap_or(u64::MAX / 4));
         let account = match self.payers.get_mut(payer) {
             Some(account) => account,
             None => self.payers.entry(payer.clone()).or_default(),
         };
-        if !account.suspended || account.covered <= now {
+        if !account.suspended || account.covered.until() <= now {
             account.forget_covered(rate, now);
         }
         *account.caused_by(sender) += instructions;
-        account.covered = account.covered.max(now) + period;
-        let begins = !account.suspended && account.covered.since(now) > WINDOW;
+        account.covered.charge(instructions, rate, now);
+        let begins = !account.suspended && account.covered.ahead(now) > WINDOW;
         account.suspended |= begins;
         self.counts.suspensions += u64::from(begins);
-        begins.then_some(account.covered)
+        begins.then_some(account.covered.until())
     }
 
     /// The end of the payer's suspension; `None`: the payer's filters are called.
     pub(crate) fn suspended_until(&self, payer: &Payer) -> Option<Instant> {
-        self.payers.get(payer).filter(|account| account.suspended).map(|account| account.covered)
+        self.payers.get(payer).filter(|account| account.suspended).map(|account| account.covered.until())
     }
 }
 
 impl Account {
     /// Keeps, of the instructions of each sender, the part that the rate does not cover yet.
     fn forget_covered(&mut self, rate: u64, now: Instant) {
-        let left = u128::from(self.covered.since(now).get()) * u128::from(rate) / 1_000_000_000;
+        let left = u128::from(self.covered.ahead(now).get()) * u128::from(rate) / 1_000_000_000;
         let all: u128 = self.causes.iter().map(|cause| u128::from(cause.instructions)).sum();
         if left < all {
             for cause in &mut self.causes {

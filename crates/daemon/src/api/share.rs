@@ -2,9 +2,9 @@
 //! of the timeline, or the metrics takes far more work than an answer about one application, also in the control thread;
 //! the bytes of an answer are the measure of this work.
 //!
-//! Each user has an account: the time until which the rate covers all answers so far, as for the CPU time of handlers. A
-//! request waits while the account is more than [`AHEAD`] ahead, so a user who asks without a pause gets answers at the
-//! rate, and nobody else waits. Administrators have no account. Callers on TCP have places for connections instead.
+//! Each user has a [`RateAccount`]. A request waits while the account is more than [`AHEAD`] ahead, so a user who asks
+//! without a pause gets answers at the rate, and nobody else waits. Administrators have no account. Callers on TCP have
+//! places for connections instead.
 //!
 //! Reads and changes have an account each: a user whose programs read without a pause can still end a contract at once.
 //!
@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Body as HttpBody;
 use qfabric_linux::clock;
 use qfabric_sync::{Lock, rank};
-use qfabric_types::{Instant, Nanos};
+use qfabric_types::{Instant, Nanos, RateAccount};
 
 use super::answers::Refused;
 use crate::auth::Peer;
@@ -45,8 +45,8 @@ enum Kind {
     Change,
 }
 
-/// A user, and the kind of the requests.
-type Account = (u32, Kind);
+/// Whose account it is: a user, and the kind of the requests.
+type Key = (u32, Kind);
 
 /// The accounts of all users. Cheap to clone.
 #[derive(Clone)]
@@ -70,15 +70,15 @@ pub(super) async fn within_share(State(shares): State<AnswerShares>, request: Re
     let Some(peer) = peer.filter(|peer| !peer.administers()) else { return next.run(request).await };
     let uid = peer.owner.uid;
     let kind = if request.method().is_safe() { Kind::Read } else { Kind::Change };
-    let account = (uid, kind);
-    let begun = shares.accounts.with(|accounts| accounts.begin(account, shares.longest, clock::now()));
+    let key = (uid, kind);
+    let begun = shares.accounts.with(|accounts| accounts.begin(key, shares.longest, clock::now()));
     match (begun, kind) {
         (Ok(Nanos::ZERO), _) => {}
         (Ok(wait), _) => tokio::time::sleep(Duration::from_nanos(wait.get())).await,
         (Err(wait), Kind::Read) => return Refused(problem::too_many_answers(uid, wait)).into_response(),
         (Err(wait), Kind::Change) => return Refused(problem::too_many_changes(uid, wait)).into_response(),
     }
-    let mut charge = Charge { shares, account, bytes: GIVEN_UP };
+    let mut charge = Charge { shares, key, bytes: GIVEN_UP };
     let response = next.run(request).await;
     charge.bytes = HttpBody::size_hint(response.body()).lower();
     response
@@ -87,59 +87,51 @@ pub(super) async fn within_share(State(shares): State<AnswerShares>, request: Re
 /// Charges an account when it is dropped, so also if the request is cancelled.
 struct Charge {
     shares: AnswerShares,
-    account: Account,
+    key: Key,
     bytes: u64,
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let Charge { shares, account, bytes } = self;
-        shares.accounts.with(|accounts| accounts.charge(*account, *bytes, clock::now()));
+        let Charge { shares, key, bytes } = self;
+        shares.accounts.with(|accounts| accounts.charge(*key, *bytes, clock::now()));
     }
 }
 
-/// For each account, the time until which the rate covers the answers so far.
+/// The accounts of answers, at most [`MOST_ACCOUNTS`].
 #[derive(Debug, Default)]
-struct Accounts {
-    covered_until: HashMap<Account, Instant>,
-}
+struct Accounts(HashMap<Key, RateAccount>);
 
 impl Accounts {
     /// Charges an account for a request, and returns the time that the request has to wait.
     ///
     /// # Errors
     /// It would have to wait for more than `longest`; returns that time, and charges nothing.
-    fn begin(&mut self, account: Account, longest: Nanos, now: Instant) -> Result<Nanos, Nanos> {
-        let covered_until = self.covered_until.get(&account).copied().unwrap_or(now);
-        let wait = covered_until.since(now).saturating_sub(AHEAD);
+    fn begin(&mut self, key: Key, longest: Nanos, now: Instant) -> Result<Nanos, Nanos> {
+        let account = self.0.get(&key).copied().unwrap_or_default();
+        let wait = account.ahead(now).saturating_sub(AHEAD);
         if wait > longest {
             return Err(wait);
         }
-        self.charge(account, REQUEST, now);
+        self.charge(key, REQUEST, now);
         Ok(wait)
     }
 
-    fn charge(&mut self, account: Account, bytes: u64, now: Instant) {
-        if self.covered_until.len() >= MOST_ACCOUNTS && !self.covered_until.contains_key(&account) {
+    fn charge(&mut self, key: Key, bytes: u64, now: Instant) {
+        if self.0.len() >= MOST_ACCOUNTS && !self.0.contains_key(&key) {
             self.forget(now);
         }
-        let covered_until = self.covered_until.entry(account).or_insert(now);
-        *covered_until = (*covered_until).max(now) + cost(bytes);
+        self.0.entry(key).or_default().charge(bytes, PER_SECOND, now);
     }
 
     /// Forgets accounts whose share covers all answers. If there are none, all accounts start again: users with very
     /// many ids must not keep others out.
     fn forget(&mut self, now: Instant) {
-        self.covered_until.retain(|_, covered_until| *covered_until > now);
-        if self.covered_until.len() >= MOST_ACCOUNTS {
-            self.covered_until.clear();
+        self.0.retain(|_, account| account.ahead(now) > Nanos::ZERO);
+        if self.0.len() >= MOST_ACCOUNTS {
+            self.0.clear();
         }
     }
-}
-
-/// The time in which a user gets this number of bytes.
-fn cost(bytes: u64) -> Nanos {
-    Nanos::new(bytes.saturating_mul(1_000_000_000) / PER_SECOND)
 }
 
 #[cfg(test)]
@@ -164,19 +156,19 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const LONGEST: Nanos = Nanos::from_millis(2_500);
 
-    const fn reads(uid: u32) -> Account {
+    const fn reads(uid: u32) -> Key {
         (uid, Kind::Read)
     }
 
     /// Asks without a pause for answers of `bytes` until `end`, and waits as long as it has to. Returns the number of
     /// answers.
-    fn answers(accounts: &mut Accounts, account: Account, bytes: u64, end: Instant) -> u64 {
+    fn answers(accounts: &mut Accounts, key: Key, bytes: u64, end: Instant) -> u64 {
         let (mut now, mut count) = (START, 0);
         while now < end {
-            match accounts.begin(account, LONGEST, now) {
+            match accounts.begin(key, LONGEST, now) {
                 Ok(wait) => {
                     now = now + wait;
-                    accounts.charge(account, bytes, now);
+                    accounts.charge(key, bytes, now);
                     count += 1;
                 }
                 Err(wait) => now = now + wait,
@@ -215,7 +207,7 @@ mod tests {
         let mut accounts = Accounts::default();
         for uid in 0..3_000 {
             accounts.charge(reads(uid), MIB, START);
-            assert!(accounts.covered_until.len() <= MOST_ACCOUNTS);
+            assert!(accounts.0.len() <= MOST_ACCOUNTS);
         }
     }
 
@@ -281,7 +273,9 @@ mod tests {
             _ = router.call(request_of(54_321, Method::GET)) => panic!("there is an answer"),
             () = std::future::ready(()) => {}
         }
-        let covered_until = shares.accounts.with(|accounts| accounts.covered_until[&reads(54_321)]);
-        assert!(covered_until >= begin + cost(REQUEST) + cost(GIVEN_UP), "{covered_until:?} after {begin:?}");
+        let mut least = RateAccount::default();
+        least.charge(REQUEST + GIVEN_UP, PER_SECOND, begin);
+        let account = shares.accounts.with(|accounts| accounts.0[&reads(54_321)]);
+        assert!(account.until() >= least.until(), "{account:?} after {begin:?}");
     }
 }

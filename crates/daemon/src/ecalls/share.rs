@@ -1,8 +1,8 @@
 //! Limits the CPU time of each user's handlers: one account for each user.
 //!
 //! The instruction limit bounds one event, but the number of events is not known in advance. So run time is
-//! measured: by the programs in the kernel, and by the clocks of the threads in the daemon. The account of a user
-//! holds the time until which the user's share covers all CPU time so far:
+//! measured: by the programs in the kernel, and by the clocks of the threads in the daemon. A [`RateAccount`] holds the
+//! time until which the user's share covers all CPU time so far:
 //!
 //! ```text
 //!            charged: handlers that run, and handlers that end
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use qfabric_types::{Instant, Nanos, Share};
+use qfabric_types::{Instant, Nanos, RateAccount, Share};
 
 use super::subscription::Subscription;
 
@@ -37,8 +37,7 @@ pub(crate) struct Accounts {
 /// The CPU time of one user's handlers.
 #[derive(Debug, Default)]
 struct Account {
-    /// The time until which the share covers the use.
-    covered: Instant,
+    covered: RateAccount,
     suspended: bool,
     /// CPU time in the window that has not ended.
     in_window: Nanos,
@@ -88,10 +87,10 @@ impl Accounts {
             return;
         }
         // A late judgement makes use look dense; without subscriptions there is none, and no credit is saved.
-        let began = self.charged.max(Instant::new(now.get().saturating_sub(WINDOW.get())));
+        let began = self.charged.max(now - WINDOW);
         let account = self.users.entry(uid).or_default();
-        let period = u128::from(took.get()) * 1_000_000 / u128::from(self.most.ppm().max(1));
-        account.covered = account.covered.max(began) + Nanos::new(u64::try_from(period).unwrap_or(u64::MAX / 4));
+        // Nanoseconds of CPU time per second.
+        account.covered.charge(took.get(), u64::from(self.most.ppm().max(1)) * 1_000, began);
         account.in_window += took;
     }
 
@@ -106,21 +105,21 @@ impl Accounts {
         let most = self.most;
         let mut found = Vec::new();
         for (uid, account) in &mut self.users {
-            let lasts = account.covered.since(now);
+            let lasts = account.covered.ahead(now);
             account.suspended = account.is_suspended(now);
             // Also during a suspension: a handler may have been installed just when the last one ended.
             if lasts > WINDOW {
                 found.push(Suspension { uid: *uid, lasts, most });
             }
         }
-        self.users.retain(|_, account| account.covered > now || account.is_shown());
+        self.users.retain(|_, account| account.covered.ahead(now) > Nanos::ZERO || account.is_shown());
         found
     }
 
     /// The user's suspension, if there is one.
     pub(super) fn suspension(&self, uid: u32, now: Instant) -> Option<Suspension> {
         let account = self.users.get(&uid)?;
-        let lasts = account.covered.since(now);
+        let lasts = account.covered.ahead(now);
         account.is_suspended(now).then_some(Suspension { uid, lasts, most: self.most })
     }
 
@@ -146,7 +145,7 @@ impl Accounts {
 impl Account {
     /// A suspension begins when the account is a second ahead, and ends when the share covers all use.
     fn is_suspended(&self, now: Instant) -> bool {
-        self.covered.since(now) > if self.suspended { Nanos::ZERO } else { WINDOW }
+        self.covered.ahead(now) > if self.suspended { Nanos::ZERO } else { WINDOW }
     }
 
     /// Whether reports still need the account.

@@ -8,7 +8,6 @@ use std::io;
 use qfabric_types::{Instant, Nanos, Sample, ThreadId};
 
 use super::{MAX_FOLLOWED, Observation, Observer, Polled};
-use crate::files;
 use crate::{clock, threads};
 
 #[derive(Debug, Default)]
@@ -140,28 +139,12 @@ impl Followed {
 }
 
 fn figures(tid: ThreadId) -> Option<Figures> {
-    let schedstat = files::text(format!("/proc/{tid}/schedstat")).ok()?;
-    let status = files::text(format!("/proc/{tid}/status")).ok()?;
-    figures_in(&schedstat, &status)
-}
-
-fn figures_in(schedstat: &str, status: &str) -> Option<Figures> {
-    let run_ns = schedstat.split_whitespace().next()?.parse().ok()?;
-    let sleeps = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()?;
-    Some(Figures { run_ns, sleeps })
+    Some(Figures { run_ns: threads::cpu_time(tid)?, sleeps: threads::switches(tid)?.0 })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn valid_text_is_read_and_invalid_text_is_refused() {
-        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t9\n";
-        assert_eq!(figures_in("120 7 3\n", status), Some(Figures { run_ns: 120, sleeps: 5 }));
-        assert_eq!(figures_in("", status), None);
-        assert_eq!(figures_in("120 7 3", "Name:\tx"), None);
-    }
 
     #[test]
     fn a_stretch_is_the_time_used_between_two_polls() {

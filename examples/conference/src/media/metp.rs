@@ -93,7 +93,8 @@ impl Audience {
     /// # Errors
     /// The certificate cannot be used, the daemon does not tell this host's name, or nothing can listen on the address.
     pub(super) fn open(metp: &MetpServe, channel: &str, socket: Option<&PathBuf>) -> Result<Audience> {
-        let options = Options { mode: Mode::PartiallyReliable, rate: metp.rate, ..options() };
+        let (mode, sessions_per_host) = (Mode::PartiallyReliable, MOST_OF_HOST);
+        let options = Options { mode, rate: metp.rate, sessions_per_host, ..options() };
         let (service, tls) = (name(channel)?, metp.identity.tls(socket)?);
         let server = ServerConnection::register(service, metp.listen, tls, options).map_err(NoPictures)?;
         eprintln!("qfabric-conference: pictures are sent over METP from {}", server.address());
@@ -128,11 +129,7 @@ impl Audience {
             }
         }
         while let Ok(receiver) = self.server.accept(Duration::ZERO) {
-            let of_host = self.receivers.iter().filter(|one| one.peer() == receiver.peer()).count();
-            match of_host < MOST_OF_HOST {
-                true => self.receivers.push(receiver),
-                false => self.dismiss(receiver),
-            }
+            self.receivers.push(receiver);
         }
     }
 
@@ -207,10 +204,11 @@ fn name(text: &str) -> Result<Name> {
 pub(super) struct NoPictures(Error);
 
 impl NoPictures {
-    /// Whether a later attempt may succeed: the other end is away, or has no room.
+    /// Whether a later attempt may succeed: the resolver or the other end is away, or it has no room.
     pub(super) fn is_passing(&self) -> bool {
         match &self.0 {
-            Error::NoAnswer { .. }
+            Error::NoAddress { .. }
+            | Error::NoAnswer { .. }
             | Error::Handshake { .. }
             | Error::TimeOut { .. }
             | Error::Ended(_)
@@ -297,24 +295,37 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_a_bounded_number_of_receivers_and_one_that_sends_is_dismissed() {
+    fn a_receiver_above_the_limit_is_told_so_and_one_that_sends_is_dismissed() {
         let realm = realm();
         let (mut audience, join) = served(&realm);
-        let all: Vec<Pictures> =
-            (0..=MOST_OF_HOST).map(|_| Pictures::open(&join, "server", "video", None).unwrap()).collect();
-        let ended = || all.iter().filter(|one| one.0.ended().is_some()).count();
-        until("one is too many", || {
+        let open = || Pictures::open(&join, "server", "video", None);
+        let all = [(); MOST_OF_HOST].map(|()| open().unwrap());
+        let refused = open().map(drop).unwrap_err();
+        let said = refused.to_string();
+        let limit = "the host client has 4 sessions with the service video, of at most 4 per host; end one";
+        assert!(said.contains(limit), "{said}");
+        assert!(refused.downcast_ref::<NoPictures>().is_some_and(NoPictures::is_passing), "{said}: it tries again");
+        until("the others are admitted", || {
             audience.admit();
-            ended() == 1
+            audience.report().receivers == MOST_OF_HOST
         });
-        assert_eq!(audience.report().receivers, MOST_OF_HOST);
-        let sender = all.iter().find(|one| one.0.ended().is_none()).unwrap();
-        sender.0.send(FrameKind::Other, vec![1], None, PATIENCE).unwrap();
+        all[0].0.send(FrameKind::Other, vec![1], None, PATIENCE).unwrap();
         until("the one that sends is dismissed", || {
             audience.admit();
-            ended() == 2
+            all[0].0.ended().is_some()
         });
         assert_eq!(audience.report().receivers, MOST_OF_HOST - 1);
+        until("another one takes its place", || open().is_ok());
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_tried_again() {
+        let realm = realm();
+        // A label has at most 63 characters, so the resolver asks nobody.
+        let server = format!("{}:7800", "x".repeat(64));
+        let join = MetpJoin { identity: identity(&realm, "client"), server };
+        let unknown = Pictures::open(&join, "server", "video", None).map(drop).unwrap_err();
+        assert!(unknown.downcast_ref::<NoPictures>().is_some_and(NoPictures::is_passing), "{unknown:#}");
     }
 
     /// Both ends together keep less than the pictures have, so some are refused, however fast the connection is.

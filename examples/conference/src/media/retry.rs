@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
 use qfabric_client::channel::{Channel, Channels, Spec};
@@ -13,8 +13,12 @@ use qfabric_client::{Client, ClientError};
 use super::metp::NoPictures;
 use crate::wire::{FRAMES, TALK};
 
-/// Time between two attempts to reach a daemon or a channel.
+/// Time between the first two attempts to reach a daemon, a channel or a server.
 const PAUSE: Duration = Duration::from_millis(300);
+/// The pause doubles after each further failure, this many times at most: up to 2.4 s.
+const MOST_DOUBLINGS: u32 = 3;
+/// A session of this length has worked. A shorter one may have waited for a resolver or a handshake only.
+const WORKED: Duration = Duration::from_secs(60);
 
 /// Ends a conference's program when it is set.
 #[derive(Clone, Debug, Default)]
@@ -26,22 +30,45 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Calls `session` again and again until it returns, or this is set. Prints each new reason once.
+    /// Calls `session` again and again until it returns, or this is set, with pauses in between. Prints each new reason
+    /// once.
     pub(super) fn retry(&self, mut session: impl FnMut() -> Result<()>) -> Result<()> {
-        let mut said = String::new();
+        let mut failures = Failures::default();
         while !self.is_set() {
+            let begun = Instant::now();
             let Err(error) = session() else { return Ok(()) };
             if !is_passing(&error) {
                 return Err(error);
             }
-            let text = format!("{error:#}");
-            if text != said {
-                eprintln!("qfabric-conference: {text}; trying again until it works");
-                said = text;
+            let why = format!("{error:#}");
+            let (is_new, pauses) = failures.add(&why, begun.elapsed());
+            if is_new {
+                eprintln!("qfabric-conference: {why}; trying again until it works");
             }
-            sleep(PAUSE);
+            (0..pauses).take_while(|_| !self.is_set()).for_each(|_| sleep(PAUSE));
         }
         Ok(())
+    }
+}
+
+/// Sessions that failed one after the other.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    /// Why the last one failed.
+    why: String,
+}
+
+impl Failures {
+    /// Counts a session that failed after the time `lasted`. Returns whether the reason is new, and how many times
+    /// [`PAUSE`] has to pass before the next attempt.
+    fn add(&mut self, why: &str, lasted: Duration) -> (bool, u32) {
+        if lasted >= WORKED {
+            *self = Failures::default();
+        }
+        let (is_new, pauses) = (self.why != why, 1 << self.count.min(MOST_DOUBLINGS));
+        *self = Failures { count: self.count.saturating_add(1), why: why.to_owned() };
+        (is_new, pauses)
     }
 }
 
@@ -102,4 +129,34 @@ pub(super) fn event_type(channel: &Channel, name: &str) -> Result<u16> {
     let why =
         || format!("the channel {} has no events {name}: another program made it; use another --channel", channel.id());
     channel.type_number(name).with_context(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit_and_begin_again_after_a_session_that_worked() {
+        let mut failures = Failures::default();
+        let pauses = [0, 10, 0, 0, 59, 0, 60, 0].map(|seconds| failures.add("away", Duration::from_secs(seconds)).1);
+        assert_eq!(pauses, [1, 2, 4, 8, 8, 8, 1, 2]);
+    }
+
+    #[test]
+    fn a_reason_is_new_once_and_again_after_a_session_that_worked() {
+        let mut failures = Failures::default();
+        let sessions = [("away", 0), ("away", 1), ("full", 0), ("full", 59), ("full", 60), ("full", 0)];
+        let are_new = sessions.map(|(why, seconds)| failures.add(why, Duration::from_secs(seconds)).0);
+        assert_eq!(are_new, [true, false, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_session_is_tried_again_after_a_failure_that_passes_only() {
+        let mut calls = 0;
+        let done = Stop::default().retry(|| {
+            calls += 1;
+            if calls == 1 { Err(Ended("it was stopped".to_owned()).into()) } else { Err(Error::msg("for good")) }
+        });
+        assert_eq!((done.unwrap_err().to_string(), calls), ("for good".to_owned(), 2));
+    }
 }
