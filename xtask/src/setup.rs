@@ -49,8 +49,10 @@ const TESTS: [Need; 14] = [
 ];
 
 /// What some tests need, and not every distribution has: they are skipped without it.
-const BROWSER: Need =
-    Need { package: "chromium-headless-shell", why: "tests of the web page (300 MB)", is_met: has_browser };
+const OPTIONAL: [Need; 2] = [
+    Need { package: "chromium-headless-shell", why: "tests of the web page (300 MB)", is_met: has_browser },
+    Need { package: "pipewire-bin", why: "tests of audio (10 MB)", is_met: |sh| works(sh, "pw-link --version") },
+];
 
 /// What only `make deb` needs.
 const PACKAGING: [Need; 2] = [
@@ -67,8 +69,10 @@ const TRYING_PACKAGES: [Need; 2] = [
 /// Installs the missing packages and prints them.
 pub(crate) fn run(sh: &Shell) -> Result<()> {
     meet(sh, &DEMO.iter().chain(&TESTS).collect::<Vec<_>>())?;
-    if let Err(error) = meet(sh, &[&BROWSER]) {
-        println!("left out: {error:#}");
+    for need in &OPTIONAL {
+        if let Err(error) = meet(sh, &[need]) {
+            println!("left out: {error:#}");
+        }
     }
     Ok(())
 }

@@ -194,13 +194,13 @@ impl Deadline {
 
     /// Records the attributes of `thread` before the first change to it.
     fn first_touch(&mut self, thread: ThreadId, now: SchedAttr, asked: Reservation) -> Result<(), ApplyError> {
+        // First, because a dead thread keeps its policy until it is reaped: no program chose that policy.
+        let start = threads::start_time(thread).ok_or(ApplyError::Gone { thread })?;
         let copied = self.is_copy(thread, now);
         if !copied {
             self.check_policy(thread, now)?;
         }
         let was = if copied { SchedAttr::fair(0) } else { self.as_chosen(now) };
-        let gone = ApplyError::Gone { thread };
-        let start = threads::start_time(thread).ok_or(gone)?;
         if self.resting.get(&thread).is_some_and(|&(who, until)| who == start && clock::now() < until) {
             return Err(ApplyError::Busy { thread, asked: asked.share() });
         }

@@ -1,11 +1,14 @@
 //! Tests of the mechanism `deadline` on the real scheduler. Each test holds the lock that all live tests share, so that
 //! no two run at once.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use qfabric_linux::books::{self, BooksError};
+use qfabric_linux::hrtick::DEBUGFS;
 use qfabric_linux::sched_attr::{Policy, RECLAIM, SchedAttr};
-use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room};
+use qfabric_linux::testing::{Worker, live_lock, may_reserve, settled_room, skip};
 use qfabric_linux::{ApplyError, Deadline, Mechanism, clock};
 use qfabric_types::{Instant, Nanos, Reclaiming, Reservation, Setting, ThreadId};
 
@@ -244,10 +247,26 @@ fn a_zombie_gets_no_reservation() {
     assert!(matches!(refused, ApplyError::Gone { .. }), "{refused}");
 }
 
+/// The kernel reports the policy of a dead thread until it is reaped.
+#[test]
+fn a_zombie_with_a_reservation_is_gone_and_chose_no_policy_itself() {
+    live!();
+    let mut child = Command::new("sleep").arg("30").spawn().unwrap();
+    let (thread, mut mechanism) = (ThreadId(child.id() as i32), Deadline::new());
+    mechanism.apply(&setting(thread, 1_000, 10_000)).unwrap();
+    child.kill().unwrap();
+    while qfabric_linux::threads::start_time(thread).is_some() {
+        std::thread::yield_now();
+    }
+    let refused = Deadline::new().apply(&setting(thread, 1_000, 10_000)).unwrap_err();
+    child.wait().unwrap();
+    assert!(matches!(refused, ApplyError::Gone { .. }), "{refused}");
+}
+
 #[test]
 fn a_program_that_dies_before_its_reservation_changes_leaves_nothing_booked() {
     live!();
-    let books = || qfabric_linux::books::lost(std::path::Path::new(qfabric_linux::hrtick::DEBUGFS)).unwrap();
+    let books = || books::lost(Path::new(DEBUGFS)).unwrap();
     let before = books().without_owner();
     for turn in 0..10 {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
@@ -278,19 +297,30 @@ fn a_policy_that_a_program_changed_itself_is_kept() {
     assert_eq!(attr(worker.thread).policy, Policy::FIFO);
 }
 
+/// Other programs may reserve and release meanwhile, so only bandwidth that no living thread holds counts.
 #[test]
 fn threads_that_leave_in_their_sleep_leave_no_bandwidth_booked() {
     live!();
-    let room = settled_room();
-    let booked = || qfabric_linux::capacity::booked(std::path::Path::new(qfabric_linux::hrtick::DEBUGFS));
-    let before = booked();
+    let without_owner = || match books::lost(Path::new(DEBUGFS)) {
+        Err(BooksError::Restless) => None,
+        books => Some(books.expect("a process that may reserve can read the books").without_owner()),
+    };
+    let (before, mut mechanism, mut departures) = (without_owner(), Deadline::new(), 0);
     for _ in 0..20 {
-        let (worker, mut mechanism) = (Worker::sleeping(), Deadline::new());
-        mechanism.apply(&setting(worker.thread, 2_000, 10_000)).unwrap();
+        let worker = Worker::sleeping();
+        if !soon(&mut mechanism, setting(worker.thread, 2_000, 10_000)) {
+            break; // other programs hold the bandwidth, or it is lost
+        }
         std::thread::sleep(Duration::from_millis(3));
         put_back(&mut mechanism, worker.thread);
+        departures += 1;
     }
-    assert_eq!((settled_room(), booked()), (room, before));
+    match (before, without_owner()) {
+        (Some(before), Some(after)) if departures > 0 => {
+            assert_eq!(after, before, "units of 2^-20 CPU with no owner after {departures} departures");
+        }
+        _ => skip("other programs reserve and release without a pause, or hold all bandwidth"),
+    }
 }
 
 #[test]
@@ -423,7 +453,7 @@ fn a_stuck_thread_is_found_and_runs_again() {
     live!();
     let (worker, mut mechanism) = (Worker::burning(), Deadline::new());
     if !(0..60).any(|turn| is_stuck_when_reserved(&worker, &mut mechanism, turn)) {
-        return qfabric_linux::testing::skip("no thread kept its throttled mark");
+        return skip("no thread kept its throttled mark");
     }
     let rescued = (0..4).any(|_| {
         std::thread::sleep(Duration::from_millis(300));

@@ -1,12 +1,15 @@
 //! Real programs under a reservation: those of docs/guide/src/compatibility.md that are installed.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use qfabric_linux::testing::skip;
 
 use crate::harness::{Answer, qfabric};
 use crate::live::live;
+
+/// The browsers of crates/daemon/tests/web/browser.rs.
+const BROWSERS: [&str; 4] = ["chromium-headless-shell", "chromium", "google-chrome", "chromium-browser"];
 
 /// The example of a pool of threads with timers; None if there is no compiler.
 fn executor(folder: &Path) -> Option<PathBuf> {
@@ -22,7 +25,7 @@ fn executor(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a program is installed; if not, prints why nothing is tested.
-fn is_here(program: &str) -> bool {
+pub(crate) fn is_here(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().unwrap().status.success();
     if !found {
         skip(format!("{program} is not installed"));
@@ -93,22 +96,24 @@ fn x264_encodes_every_frame_with_many_threads() {
     }
 }
 
-/// A client asks a running PipeWire for its core. `module-rt` puts PipeWire's threads under SCHED_FIFO.
+/// Chromium starts several processes with many threads. The page is computed by its script and drawn as a picture. The
+/// limit is for a thread that never runs again: without it, the test would not end.
 #[test]
-fn pipewire_serves_its_clients() {
-    if !(is_here("pipewire") && is_here("pw-cli")) {
-        return;
-    }
+fn chromium_computes_and_draws_a_page() {
+    let is_there = |program: &&str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    let Some(browser) = BROWSERS.into_iter().find(is_there) else {
+        return skip("chromium-headless-shell is not installed, nor another Chromium");
+    };
     let folder = tempfile::tempdir().unwrap();
-    let script = "export PIPEWIRE_RUNTIME_DIR=$PWD\n\
-                  pipewire & server=$!\n\
-                  tries=0; until [ -e pipewire-0 ] || [ $((tries += 1)) -gt 1000 ]; do sleep 0.05; done\n\
-                  pw-cli info 0; answered=$?\n\
-                  kill $server; wait $server\n\
-                  exit $answered\n";
-    std::fs::write(folder.path().join("script"), script).unwrap();
-    let Some(served) = run_in(folder.path(), "--period 21ms -- sh script") else { return };
-    served.expect(0, &["PipeWire:Interface:Core", "reserved on average"]);
+    let page = "data:text/html,<p/id=answer></p><script>answer.textContent=6*7</script>";
+    let line = format!(
+        "--max-bandwidth 1.4 -- timeout 300 {browser} --headless --no-sandbox --disable-gpu --no-first-run \
+         --disable-background-networking --user-data-dir={} --dump-dom --screenshot=shot.png {page}",
+        folder.path().join("profile").display()
+    );
+    let Some(drawn) = run_in(folder.path(), &line) else { return };
+    drawn.expect(0, &["<p id=\"answer\">42</p>", "reserved on average"]);
+    assert!(std::fs::read(folder.path().join("shot.png")).unwrap().starts_with(b"\x89PNG"), "{drawn:?}");
 }
 
 /// Any free thread of the pool takes the timer that is due next, so each thread has jobs of all three periods.

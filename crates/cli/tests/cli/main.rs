@@ -17,6 +17,7 @@ mod memory;
 mod monitor;
 mod net_links;
 mod pages;
+mod pipewire;
 mod player;
 mod policies;
 mod policies_energy;
