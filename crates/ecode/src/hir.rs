@@ -45,6 +45,8 @@ pub struct Uses {
     pub builtins: BTreeSet<Builtin>,
     /// Calls of `printf`.
     pub prints: Prints,
+    /// Bytes of the queues of its inputs, in the statics.
+    pub queues: u32,
 }
 
 /// Static facts about one loop.

@@ -20,7 +20,7 @@ pub(super) struct Place {
     /// Service whose events the handler receives; `qfabric services` lists them
     ///
     /// `channel:NAME` is a channel: the handler receives its events from all hosts (`channel:NAME/TYPE` if the channel
-    /// has several types).
+    /// has several types). `channel:A+B` are the inputs of one handler, which has a queue for each.
     #[arg(long)]
     pub service: String,
     /// Process id: handle only events that concern this process

@@ -100,7 +100,7 @@ use settings::Settings;
 use socket::Sockets;
 
 pub use config::{ChannelsConfig, EngineName, Lend, Mode, Scouting};
-pub(crate) use ends::{Bell, Inlet, Outlet};
+pub(crate) use ends::{Arrivals, Bell, Inlet, Outlet};
 pub(crate) use lending::{LoanNeeds, RequestKind};
 pub(crate) use monitors::start_monitor;
 pub(crate) use renewal::start_renewal;

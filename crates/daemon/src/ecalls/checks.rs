@@ -101,8 +101,9 @@ pub(super) fn check_calls(request: &SubscriptionRequest) -> Result<(), Problem> 
 
 /// A chain must not submit events to the channel from which it gets them.
 pub(super) fn check_no_loop(service: &ServiceInfo, channel: &Name) -> Result<(), Problem> {
-    let source = service.name.strip_prefix(CHANNEL_SERVICE).map(|name| name.split('/').next().unwrap_or(name));
-    match source == Some(channel.as_str()) {
+    let inputs = service.name.strip_prefix(CHANNEL_SERVICE).into_iter().flat_map(|names| names.split('+'));
+    let mut sources = inputs.map(|input| input.split('/').next().unwrap_or(input));
+    match sources.any(|source| source == channel.as_str()) {
         true => Err(problems::chain(
             format!("the chain submits the events of channel {channel} to the same channel"),
             "name another channel",

@@ -52,6 +52,8 @@ pub(super) struct Draft {
     /// The format in memory_up; without memory, the format for the last step.
     pub(super) format: Format,
     pub(super) geometry: Option<Geometry>,
+    /// Bytes of memory_up and of the handlers' queues.
+    pub(super) memory_bytes: u64,
 }
 
 /// The parts created for a draft.
@@ -176,7 +178,7 @@ impl Draft {
             attributes,
             down,
             format,
-            geometry,
+            memory_bytes,
             ..
         } = self;
         for (number, value) in numbered(&attributes, &request.attributes).unwrap_or_default() {
@@ -199,7 +201,7 @@ impl Draft {
             format,
             memory: request.memory_up,
             channel: request.channel,
-            memory_bytes: geometry.map_or(0, |geometry| u64::from(geometry.total_bytes())),
+            memory_bytes,
             attributes,
             instructions: bound.instructions,
             interrupts,

@@ -64,7 +64,7 @@ impl Ecalls {
     ) -> Result<SubscriptionInfo, Problem> {
         let started = Instant::now();
         let service = match request.service.starts_with(CHANNEL_SERVICE) {
-            true => self.service_of_channel(peer, &request.service)?,
+            true => self.service_of_channels(peer, &request.service)?,
             false => self.service(&request.service)?,
         };
         let draft = self.draft(peer, request, service, author)?;
@@ -107,8 +107,9 @@ impl Ecalls {
         let bound = self.bound(peer, &request, &service, &programs)?;
         let format = delivered(&service.format, &plan, &programs, Step::MemoryUp);
         let geometry = geometry(request.memory_up.as_ref(), &format)?;
-        let bytes = geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
-        self.registry().check_room_for_memory(peer.owner, bytes, &self.config())?;
+        let queues: u64 = programs.iter().map(|program| u64::from(program.uses.queues)).sum();
+        let memory_bytes = queues + geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
+        self.registry().check_room_for_memory(peer.owner, memory_bytes, &self.config())?;
         check_fault_policy(&request, &programs)?;
         check_functions(&plan, &programs)?;
         numbered(&attributes, &request.attributes)?;
@@ -128,6 +129,7 @@ impl Ecalls {
             down,
             format,
             geometry,
+            memory_bytes,
         })
     }
 

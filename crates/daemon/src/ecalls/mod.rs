@@ -14,7 +14,7 @@
 //! | `registry` | services, subscriptions, connections, named handlers |
 //! | `plan`, `checks`, `compiled`, `draft`, `install` | from a request to a working subscription: all or nothing |
 //! | `subscription`, `handler`, `memory`, `pool`, `crew` | a working chain |
-//! | `redirect`, `far` | events to and from channels; handlers between hosts |
+//! | `redirect`, `inputs`, `far` | events to and from channels, of several at once; handlers between hosts |
 //! | `raise`, `dispatcher` | events: into the queue, out of the queue |
 //! | `hub`, `sources` | the queue and the registry; sleep and wake-up of the dispatcher |
 //! | `favour` | the servers that an event favours |
@@ -38,6 +38,7 @@ mod favour;
 mod files;
 mod handler;
 mod hub;
+mod inputs;
 mod install;
 mod lease;
 mod memory;
@@ -132,7 +133,7 @@ impl Drop for Remains {
     /// Chains may still have events; from now on the channel refuses them.
     fn drop(&mut self) {
         self.subscription.chain.outlet.iter().for_each(Outlet::leave);
-        self.unused.iter().flat_map(|service| &service.inlet).for_each(|inlet| inlet.leave());
+        self.unused.iter().flat_map(|service| &service.inputs).for_each(|inputs| inputs.leave());
     }
 }
 

@@ -30,9 +30,9 @@ pub struct EcallsConfig {
     pub max_subscriptions_per_user: usize,
     /// Largest number of named handlers of one user.
     pub max_handlers_per_user: usize,
-    /// Limit of shared memory of all subscriptions, in bytes.
+    /// Limit of shared memory and queues of all subscriptions, in bytes.
     pub max_memory: u64,
-    /// Limit of shared memory of one user's subscriptions, in bytes.
+    /// Limit of shared memory and queues of one user's subscriptions, in bytes.
     pub max_memory_per_user: u64,
     /// Largest number of instructions that all handlers of a user together may take for one event, at worst;
     /// each takes 0.2 to 1.5 ns (design page 0008).

@@ -1,18 +1,18 @@
 //! Events to and from channels (000 §3.4): a chain submits its events to a channel, and a service `channel:NAME` raises
-//! the events of a channel, whichever host they come from.
+//! the events of a channel, or of several, whichever host they come from.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use qfabric_types::api::Problem;
-use qfabric_types::api::ecalls::{CHANNEL_SERVICE, Origin, ServiceId, ServiceInfo};
-use qfabric_types::channel::ChannelId;
+use qfabric_types::api::ecalls::{Origin, ServiceId, ServiceInfo};
 
+use super::inputs::{self, Input, Inputs};
 use super::raise::Event;
 use super::registry::Service;
 use super::{Ecalls, drop_aside, problems};
 use crate::auth::Peer;
-use crate::channels::{Bell, Channels, Fabric, Inlet};
+use crate::channels::{Bell, Channels, Fabric};
 
 /// The channels of this host, and the bell of all inlets.
 pub(crate) struct Redirects {
@@ -32,29 +32,37 @@ impl Ecalls {
         self.redirects.get().ok_or_else(none)?.channels.on()
     }
 
-    /// The service of a channel that `peer` may join, created for its first subscription.
-    pub(super) fn service_of_channel(&self, peer: Peer, name: &str) -> Result<ServiceInfo, Problem> {
-        let (fabric, (channel, event_type)) = (self.fabric()?, parts(name)?);
-        fabric.may_join(peer, &channel)?;
+    /// The service of channels that `peer` may join, created for its first subscription.
+    pub(super) fn service_of_channels(&self, peer: Peer, name: &str) -> Result<ServiceInfo, Problem> {
+        let (fabric, named) = (self.fabric()?, inputs::named(name)?);
+        named.iter().try_for_each(|input| fabric.may_join(peer, &input.channel))?;
         let known = self.registry().service(name).map(|(id, service)| service.snapshot(id));
         if let Ok(known) = known {
             return Ok(known.info());
         }
         let wake = self.hub.sources.wake().clone();
         let rung = self.redirects.get().map(|redirects| redirects.rung.clone()).unwrap_or_default();
-        let inlet = Arc::new(fabric.inlet(peer, &channel, event_type, Arc::new(Bell::new(rung, wake)))?);
-        let about = format!("events of the channel {channel}, from all hosts");
-        let fresh = Service::new(name, &about, Origin::Channel, "the sources of the channel", inlet.format.clone());
+        let inlet = |input: &Input<'_>| {
+            let bell = Arc::new(Bell::new(rung.clone(), wake.clone()));
+            fabric.inlet(peer, &input.channel, input.event_type, bell)
+        };
+        let inlets = named.iter().map(inlet).collect::<Result<Vec<_>, Problem>>()?;
+        let joined = Arc::new(Inputs::new(&named, inlets)?);
+        let about = match &named[..] {
+            [only] => format!("events of the channel {}, from all hosts", only.channel),
+            all => format!("events of {} channels, from all hosts", all.len()),
+        };
+        let fresh = Service::new(name, &about, Origin::Channel, "the sources of the channel", joined.format.clone());
         let (max_instructions, _) = self.config().instructions_at(name, Origin::Channel);
         // Process ids in the events may be those of other hosts.
-        let service = Service { concerns_process: false, max_instructions, inlet: Some(inlet.clone()), ..fresh };
+        let service = Service { concerns_process: false, max_instructions, inputs: Some(joined.clone()), ..fresh };
         let mut registry = self.registry();
         let id = registry.add_service(service)?;
         let snapshot = registry.services[&id].snapshot(id);
         drop(registry);
         // An event that arrived before this rang for a service that the dispatcher did not know, and the sink rings again
         // only when it has been empty.
-        inlet.ring();
+        joined.ring();
         Ok(snapshot.info())
     }
 
@@ -72,8 +80,8 @@ impl Ecalls {
         if !redirects.rung.swap(false, Ordering::AcqRel) {
             return;
         }
-        for (id, name, inlet) in self.inlets() {
-            let Some(arrivals) = inlet.take() else { continue };
+        for (id, name, inputs) in self.inputs() {
+            let arrivals = inputs.take();
             for (data, stamp) in &arrivals.events {
                 self.raise_own(&name, &Event { pid: -1, data, stamp: *stamp, cpu: false });
             }
@@ -83,31 +91,9 @@ impl Ecalls {
         }
     }
 
-    fn inlets(&self) -> Vec<(ServiceId, String, Arc<Inlet>)> {
+    fn inputs(&self) -> Vec<(ServiceId, String, Arc<Inputs>)> {
         let registry = self.registry();
-        let of = |(id, service): (&ServiceId, &Service)| Some((*id, service.name.clone(), service.inlet.clone()?));
+        let of = |(id, service): (&ServiceId, &Service)| Some((*id, service.name.clone(), service.inputs.clone()?));
         registry.services.iter().filter_map(of).collect()
-    }
-}
-
-/// The channel and the type of events of a service `channel:NAME` or `channel:NAME/TYPE`.
-fn parts(service: &str) -> Result<(ChannelId, Option<&str>), Problem> {
-    let text = service.strip_prefix(CHANNEL_SERVICE).unwrap_or(service);
-    let (name, event_type) = text.split_once('/').map_or((text, None), |(name, event_type)| (name, Some(event_type)));
-    let wrong = |error| problems::chain(format!("{error}"), "name the service channel:NAME or channel:NAME/TYPE");
-    let name: qfabric_types::channel::Name = name.parse().map_err(wrong)?;
-    Ok((ChannelId::data(name), event_type))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_service_of_a_channel_may_name_one_of_its_types() {
-        let (channel, event_type) = parts("channel:loads/load").unwrap();
-        assert_eq!((channel.to_string().as_str(), event_type), ("loads", Some("load")));
-        assert_eq!(parts("channel:loads").unwrap().1, None);
-        assert_eq!(parts("channel:quality:loads").unwrap_err().code, "chain");
     }
 }

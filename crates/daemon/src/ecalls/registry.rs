@@ -11,13 +11,13 @@ use qfabric_types::{Instant, Nanos, Owner};
 use tokio::sync::oneshot;
 
 use super::compiled::Compiled;
+use super::inputs::Inputs;
 use super::memory::Down;
 use super::policy::EcallsConfig;
 use super::problems;
 use super::share::Accounts;
 use super::subscription::Subscription;
 use crate::auth::{Peer, places_for};
-use crate::channels::Inlet;
 use crate::closer::Foreign;
 
 /// Interrupts per second of all timers of a user: one timer of 1 ms, or ten of 10 ms. They interrupt every process, so
@@ -57,8 +57,8 @@ pub(crate) struct Service {
     /// Largest number of instructions for one event, of all handlers of one user.
     pub max_instructions: u32,
     pub owner: Option<ServiceOwner>,
-    /// The sink from which the events come, if they are those of a channel.
-    pub inlet: Option<Arc<Inlet>>,
+    /// The sinks from which the events come, if they are those of channels.
+    pub inputs: Option<Arc<Inputs>>,
     pub subscriptions: Vec<Arc<Subscription>>,
     pub groups: HashMap<GroupKey, Group>,
     pub raised: u64,
@@ -221,7 +221,7 @@ impl Registry {
 
     /// Removes a service whose events are those of a channel, if it has no subscription.
     pub(super) fn remove_unused(&mut self, id: ServiceId) -> Option<Service> {
-        let is_unused = |service: &Service| service.inlet.is_some() && service.subscriptions.is_empty();
+        let is_unused = |service: &Service| service.inputs.is_some() && service.subscriptions.is_empty();
         self.services.get(&id).is_some_and(is_unused).then(|| self.remove_service(id)).flatten()
     }
 
@@ -303,7 +303,7 @@ impl Registry {
         }
     }
 
-    /// Checks that `bytes` more of shared memory are within the limits.
+    /// Checks that `bytes` more of shared memory and queues are within the limits.
     pub(super) fn check_room_for_memory(&self, owner: Owner, bytes: u64, config: &EcallsConfig) -> Result<(), Problem> {
         let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
             self.subscriptions.values().filter(|s| of(s)).map(|s| s.terms.memory_bytes).sum()
@@ -311,10 +311,10 @@ impl Registry {
         let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.terms.owner.uid == owner.uid) + bytes);
         let most = places_for(owner.uid, usize::try_from(config.max_memory).unwrap_or(usize::MAX)) as u64;
         if all > most {
-            return Err(problems::limit(&format!("{all} bytes of shared memory in total"), most, "ecalls.max_memory"));
+            return Err(problems::limit(&format!("{all} bytes of shared memory and queues"), most, "ecalls.max_memory"));
         }
         if owner.uid != 0 && own > config.max_memory_per_user {
-            let what = format!("{own} bytes of shared memory for user {}", owner.uid);
+            let what = format!("{own} bytes of shared memory and queues of user {}", owner.uid);
             return Err(problems::limit(&what, config.max_memory_per_user, "ecalls.max_memory_per_user"));
         }
         Ok(())

@@ -32,7 +32,7 @@ impl Service {
             unavailable: None,
             max_instructions: 0,
             owner: None,
-            inlet: None,
+            inputs: None,
             subscriptions: Vec::new(),
             groups: Default::default(),
             raised: 0,

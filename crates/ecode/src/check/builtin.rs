@@ -111,7 +111,7 @@ impl Checker<'_> {
         }
     }
 
-    fn host(&mut self, what: Builtin, ty: Scalar) -> hir::Expr {
+    pub(super) fn host(&mut self, what: Builtin, ty: Scalar) -> hir::Expr {
         self.uses.builtins.insert(what);
         hir::Expr { kind: hir::ExprKind::Builtin(what, Vec::new()), ty }
     }
@@ -226,12 +226,14 @@ impl Checker<'_> {
 fn replacement(name: &str) -> Option<&'static str> {
     let elsewhere = ELSEWHERE.iter().find(|(known, _)| *known == name);
     let is_attribute = name.starts_with("attr_") || name.starts_with("set_") && name.ends_with("_attr");
-    let is_queue = ["EVdata_", "EVcount_", "EVdiscard_", "EVpresent_"].iter().any(|start| name.starts_with(start));
     match elsewhere {
         Some((_, help)) => Some(*help),
         None if is_attribute => Some("attributes are numbers: read `attr.NAME`, and set it by `attr.NAME = value;`"),
-        None if is_queue => Some("a handler has one input: keep earlier events in `static` variables"),
-        None if name.starts_with("EVsubmit") => Some("set `output` and write `emit();`"),
+        None if name.starts_with("EVpresent_") => Some("compare the event's number with `EVcount_NAME()`"),
+        None if name.starts_with("EVdiscard_and_submit_") => {
+            Some("write `EVsubmit(0, EVdata_NAME(i));`, then `EVdiscard_NAME(i);`")
+        }
+        None if name.starts_with("EVsubmit_") => Some("write `EVsubmit(0, event)`, or set `output` and `emit();`"),
         None => None,
     }
 }

@@ -43,6 +43,9 @@ impl Checker<'_> {
         if !self.findings.errors.is_empty() {
             return Err(Failed);
         }
+        if let Some(entry) = functions.last_mut() {
+            entry.body.splice(0..0, self.arrivals());
+        }
         let added = super::float::link(&mut functions);
         heads.splice(0..0, std::iter::repeat_n(Span::default(), added));
         let program = self.assemble(functions);

@@ -18,6 +18,7 @@ mod limits;
 mod loops;
 mod place;
 mod print;
+mod queues;
 mod random;
 mod record;
 mod renumber;
@@ -30,7 +31,7 @@ mod turns;
 pub(crate) mod types;
 mod warn;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use qfabric_types::format::Scalar;
@@ -148,6 +149,8 @@ struct Checker<'a> {
     broken: HashSet<String>,
     /// Local variables of the text's statements, which functions cannot access.
     text_locals: HashSet<String>,
+    /// The queues in use, by the numbers of their structures.
+    queues: BTreeMap<usize, queues::Queue>,
     /// The loops of all functions.
     loops: Vec<Repetition>,
     uses: Uses,
@@ -169,6 +172,7 @@ impl<'a> Checker<'a> {
             functions: HashMap::new(),
             broken: HashSet::new(),
             text_locals: HashSet::new(),
+            queues: BTreeMap::new(),
             loops: Vec::new(),
             uses: Uses::default(),
             frame: Frame::default(),

@@ -103,7 +103,10 @@ impl Checker<'_> {
 
     pub(super) fn call(&mut self, name: &Ident, arguments: &[Expr], span: Span) -> Checked<Value> {
         let Some(signature) = self.signature_of(&name.name)? else {
-            return self.builtin(name, arguments, span).map(Value::Number);
+            return match self.queue_call(name, arguments, span)? {
+                Some(value) => Ok(value),
+                None => self.builtin(name, arguments, span).map(Value::Number),
+            };
         };
         let values: Vec<Checked<Value>> = arguments.iter().map(|argument| self.value(argument)).collect();
         if arguments.len() != signature.parameters.len() {

@@ -18,6 +18,9 @@ pub(super) fn cases() -> Vec<Case> {
         records(),
         strings(),
         printing(),
+        queues(),
+        full_queues(),
+        submitting(),
         floats(),
         faulting(),
         shared(),
@@ -31,6 +34,96 @@ macro_rules! on_ints {
     ($body:literal) => {
         concat!("struct input { int a; int b; };\n", $body)
     };
+}
+
+/// A handler with the inputs 0 and 1; input 2 has no structure.
+macro_rules! on_inputs {
+    ($body:literal) => {
+        concat!("struct input { int which; struct { int x; } a; struct { int y; int z; } b; };\n", $body)
+    };
+}
+
+fn queues() -> Vec<Case> {
+    vec![
+        case(
+            "a handler waits for an event of each input",
+            on_inputs!(
+                "struct output { int sum; };
+                 if (EVcount_a() == 0 || EVcount_b() == 0) return 0;
+                 output.sum = EVdata_a(0).x + EVdata_b(0).z;
+                 EVdiscard_a(0); EVdiscard_b(0);
+                 return EVcount_a() * 10 + EVcount_b() + 1;"
+            ),
+            [
+                gives(0).of(&[0, 5, 0, 0]),
+                gives(0).of(&[2, 4, 4, 4]),
+                gives(0).of(&[0, 6, 0, 0]),
+                gives(11).of(&[1, 0, 7, 9]).makes(&[14]),
+                gives(1).of(&[1, 0, 0, 1]).makes(&[7]),
+            ],
+        ),
+        case(
+            "events of a queue leave in any order, and one that is not there is a fault",
+            on_inputs!(
+                "if (input.which == 2) EVdiscard_a(input.a.x);
+                 long all = 0;
+                 for (int i = 0; i < EVcount_a(); i++) all = all * 10 + EVdata_a(i).x;
+                 return all;"
+            ),
+            [
+                gives(1).of(&[0, 1, 0, 0]),
+                gives(12).of(&[0, 2, 0, 0]),
+                gives(123).of(&[0, 3, 0, 0]),
+                gives(13).of(&[2, 1, 0, 0]),
+                gives(134).of(&[0, 4, 0, 0]),
+                gives(34).of(&[2, 0, 0, 0]),
+                faults(Index, 2).of(&[2, 2, 0, 0]),
+                faults(Index, 2).of(&[2, -1, 0, 0]),
+                gives(345).of(&[0, 5, 0, 0]),
+                gives(34).of(&[2, 2, 0, 0]),
+            ],
+        ),
+    ]
+}
+
+fn full_queues() -> Vec<Case> {
+    let newest = |x: i32| gives(i64::from((x - 15).max(1) * 10_000 + x * 100 + (x - 16).max(0))).of(&[0, x, 0, 0]);
+    let large = |x: i32| gives(i64::from(x * 10 + 1)).of(&[&[0, x][..], &[0; 1250]].concat());
+    vec![
+        case(
+            "a full queue drops its oldest event and counts it",
+            on_inputs!("return EVdata_a(0).x * 10000 + EVdata_a(EVcount_a() - 1).x * 100 + EVdropped_a();"),
+            (1..=40).map(newest),
+        ),
+        case(
+            "a queue of large events has room for few",
+            "struct input { int which; struct { int x; char rest[5000]; } a; };
+             return EVdata_a(0).x * 10 + EVcount_a();",
+            (1..=3).map(large),
+        ),
+    ]
+}
+
+fn submitting() -> Vec<Case> {
+    vec![case(
+        "a function reads a queue, and a call submits events of it",
+        "struct load { int x; int y; }; struct input { int which; struct load a; struct load b; };
+         struct output { int x; int y; };
+         int newest() { return EVdata_b(EVcount_b() - 1).y; }
+         while (EVcount_a() > 0 && EVcount_b() > 0) {
+             struct load one = EVdata_a(0);
+             one.y += newest();
+             EVsubmit(0, one);
+             EVsubmit(0, EVdata_b(0));
+             EVdiscard_a(0);
+         }
+         return 0;",
+        [
+            gives(0).of(&[0, 1, 2, 0, 0]),
+            gives(0).of(&[0, 3, 4, 0, 0]),
+            gives(0).of(&[1, 0, 0, 5, 6]).emits(&[1, 8]).emits(&[5, 6]).emits(&[3, 10]).emits(&[5, 6]),
+        ],
+    )]
 }
 
 fn printing() -> Vec<Case> {

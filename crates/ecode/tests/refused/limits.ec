@@ -195,3 +195,6 @@ static char a[256];
 int f1(int x) { return strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a); }
 int f2(int x) { return strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a) + strlen(a); }
 int f3(int x) { return strlen(a); }
+//// an event too large for a queue
+struct input { int which; struct { char bytes[9000]; } big; };
+return EVcount_big();

@@ -17,10 +17,12 @@ return frobnicate(1);
 return mni(1, 2);
 //// an attribute function of COD
 return attr_ivalue(stone_attrs, "load");
-//// a submit function of COD
-EVsubmit(0, output);
-//// a queue function of COD
+//// a submit to a second output
+EVsubmit(1, output);
+//// a queue without several inputs
 return EVcount_load();
+//// a function of COD for queues
+return EVdiscard_and_submit_load(0, 0);
 //// a function of C
 return rand() % 6;
 //// a function that is not called

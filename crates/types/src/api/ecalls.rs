@@ -246,7 +246,7 @@ pub enum Step {
     Channel,
 }
 
-/// The beginning of the name of a service whose events are those of a channel: `channel:NAME`.
+/// The beginning of the name of a service whose events are those of channels: `channel:NAME`, `channel:A+B`.
 pub const CHANNEL_SERVICE: &str = "channel:";
 
 impl Step {
