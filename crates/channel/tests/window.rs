@@ -2,7 +2,8 @@
 
 use qfabric_channel::testing::{Memory, Settings, World};
 use qfabric_channel::{
-    EventType, Pressure, SinkCounts, SinkId, SinkSpec, SourceId, SourceSpec, Spec, Submission, Taken,
+    EventType, Lane, Limits, Node, Output, Pressure, SinkCounts, SinkId, SinkSpec, SourceId, SourceSpec, Spec,
+    Submission, Taken,
 };
 use qfabric_ecode::parse_formats;
 use qfabric_types::Nanos;
@@ -149,4 +150,41 @@ fn a_source_that_passes_a_sink_over_asks_about_the_events_of_those_that_have_lef
     assert_eq!(submit(&mut world), (0, 1), "this asks");
     world.settle();
     assert_eq!(submit(&mut world), (1, 0));
+}
+
+/// Takes the frames that a node has to send; discards its other outputs.
+fn frames(node: &mut Node) -> Vec<(Lane, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while let Some(output) = node.poll() {
+        if let Output::Send(_, lane, frame) = output {
+            frames.push((lane, node.frame(frame).to_vec()));
+        }
+    }
+    frames
+}
+
+#[test]
+fn a_reader_that_keeps_up_sends_its_reports_with_the_answers_to_pings() {
+    const REPORT: u8 = 7;
+    const PONG: u8 = 9;
+    let (mut world, hosts, sink) = world(4_095);
+    let source = join(&mut world, &hosts[1]);
+    let event = Submission { payload: &[0; Limits::WHOLE], ..Submission::default() };
+    let (mut taken, mut answers) = (Taken::default(), Vec::new());
+    for _ in 0..20 {
+        let sent = world.with(&hosts[1], |node, now| {
+            node.submit(source, &event, now).expect("accepted");
+            frames(node)
+        });
+        for (lane, frame) in sent {
+            let kinds = world.with(&hosts[0], |node, now| {
+                node.arrive(&hosts[1], lane, &frame, now);
+                node.take(sink, &mut taken, now).expect("the sink is there");
+                // The second byte of a frame is its kind.
+                frames(node).into_iter().map(|(_, frame)| frame[1]).collect::<Vec<u8>>()
+            });
+            answers.extend(kinds.contains(&REPORT).then_some(kinds));
+        }
+    }
+    assert_eq!(answers, [[REPORT, PONG]; 3], "a ping follows each 96 KiB, and no report goes alone");
 }

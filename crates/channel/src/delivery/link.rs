@@ -27,6 +27,9 @@ pub(crate) struct Link {
     pub inbound: BTreeMap<u32, Inbound>,
     /// The host's sources that have left, and until when their events are accepted.
     pub leaving: BTreeMap<u32, Instant>,
+    /// Source and sink of the last event that was taken on a channel that blocks and not reported at once. Its report
+    /// goes with the answer to the next ping.
+    pub taken: Option<(u32, u32)>,
     pub clock: Clock,
     /// The data lane and the bulk lane: see [`Way::place`].
     pub ways: [Way; 2],
@@ -161,8 +164,8 @@ impl Inbound {
 impl Link {
     pub(super) fn new(name: &Name, incarnation: u64) -> Link {
         let ways = [Lane::Data, Lane::Bulk].map(Way::new);
-        let (meeting, inbound, leaving, clock) = Default::default();
-        Link { name: Arc::new(name.clone()), incarnation, meeting, inbound, leaving, clock, ways }
+        let (meeting, inbound, leaving, taken, clock) = Default::default();
+        Link { name: Arc::new(name.clone()), incarnation, meeting, inbound, leaving, taken, clock, ways }
     }
 
     /// The state of a lane. The control lane has none; for it this returns the data lane's.
@@ -183,6 +186,7 @@ impl Link {
     pub(super) fn begin(&mut self) -> (BTreeMap<u32, Inbound>, Vec<u32>) {
         (self.name, self.meeting) = (Arc::new((*self.name).clone()), 0);
         self.leaving.clear();
+        self.taken = None;
         let ways = std::mem::replace(&mut self.ways, [Lane::Data, Lane::Bulk].map(Way::new));
         let waited = ways.into_iter().flat_map(|mut way| way.pipe.clear().collect::<Vec<_>>());
         (std::mem::take(&mut self.inbound), waited.collect())

@@ -91,11 +91,13 @@ impl Delivery {
             }
             return;
         }
-        let link = self.links.get_mut(&*waiting.host);
-        let Some(entry) = link.and_then(|link| link.account(&Origin::of(waiting), number)) else { return };
+        let Some(link) = self.links.get_mut(&*waiting.host) else { return };
+        let Some(entry) = link.account(&Origin::of(waiting), number) else { return };
         entry.fates.book(fate);
         if books::owes_report(entry, window) {
             self.report(&waiting.host, source, |entry| entry.sink == number, exit);
+        } else if window.is_some() {
+            link.taken = Some((source, number));
         }
     }
 

@@ -3,6 +3,7 @@
 use qfabric_types::Instant;
 use qfabric_types::channel::Name;
 
+use super::link::Entry;
 use super::{Delivery, books, link};
 use crate::Lane;
 use crate::exit::Exit;
@@ -57,8 +58,14 @@ impl Delivery {
 
     /// A host asks for the difference of the clocks, or whether its frames have arrived.
     pub(crate) fn pinged(&mut self, from: &Name, t0: u64, now: Instant, exit: &mut Exit) {
-        let Some(link) = self.links.get(from) else { return };
-        exit.send(Destination::Host(link.name.clone()), Lane::Control, Kind::Pong, |writer| {
+        let Some(link) = self.links.get_mut(from) else { return };
+        let (to, is_bulk) = (link.name.clone(), link::stamped(Instant::new(t0)) == Some(Lane::Bulk));
+        // A report that goes with the answer costs neither host a write and a wake-up of its own.
+        if let Some((source, sink)) = link.taken.take_if(|_| is_bulk) {
+            let is_due = |entry: &Entry| entry.sink == sink && entry.is_settled() && entry.fates.sum() > entry.told;
+            self.report(from, source, is_due, exit);
+        }
+        exit.send(Destination::Host(to), Lane::Control, Kind::Pong, |writer| {
             writer.u64(t0);
             writer.u64(now.get());
         });

@@ -4,6 +4,7 @@
 //! ```text
 //! 16 wake-ups, each within 100 µs of the one before ──> busy: the socket's thread reads the connection
 //! busy, and its ring is empty ──> the thread looks again after 50 µs; meanwhile the connection need not wake it
+//!                                 (after 150 µs if it found few, and the application queues large events)
 //! 4 looks without a message ──> the connection wakes the thread again
 //! ```
 //!
@@ -20,6 +21,16 @@ const QUICK: u8 = 16;
 const QUIET: Nanos = Nanos::from_millis(10);
 /// Time between two looks at the ring of a busy connection: the longest additional latency of its events.
 const LOOK: Nanos = Nanos::from_micros(50);
+/// The same, if the application sends events of at least [`LARGE`] bytes, does not wait for their answers, and the last
+/// look found less than [`ENOUGH`]. At 20,000 events a second, a look after 50 µs finds one event. Each look costs a
+/// timer, a wake-up of the network's thread, a write, and a wake-up of the other host, so several events have to share
+/// these.
+const LOOK_FOR_LARGE: Nanos = Nanos::from_micros(150);
+/// Messages that share the costs of a look. An application that writes more in [`LOOK`] would soon have to wait for
+/// answers: it may have 192 KiB of events without them.
+const ENOUGH: usize = 4;
+/// Bytes of a large event. Smaller ones come at higher rates, so that a look after 50 µs finds several.
+const LARGE: usize = 4 << 10;
 /// After this number of looks in a row without a message, the connection has to wake the thread: looking pays only for
 /// connections with some thousand messages a second.
 const VAIN_LOOKS: u8 = 4;
@@ -33,6 +44,8 @@ pub(super) struct Habit {
     quick: u8,
     /// Number of successive looks that found no message.
     vain: u8,
+    /// The last event was large, and the application does not wait for its answer.
+    queues_large: bool,
     /// The socket's thread reads the connection.
     pub is_busy: bool,
 }
@@ -46,7 +59,12 @@ impl Habit {
         std::mem::replace(&mut self.is_busy, is_busy) != is_busy
     }
 
-    /// Records that the ring is empty now, after `read` messages. True: the thread should look again after [`LOOK`].
+    /// Records an event of `bytes` bytes. `is_queued`: the application does not wait for its answer.
+    pub(super) fn submitted(&mut self, bytes: usize, is_queued: bool) {
+        self.queues_large = is_queued && bytes >= LARGE;
+    }
+
+    /// Records that the ring is empty now, after `read` messages. True: the thread should look again.
     fn looks_again(&mut self, read: usize, now: Instant) -> bool {
         if !self.is_busy {
             return false;
@@ -59,6 +77,11 @@ impl Habit {
         let again = self.vain < VAIN_LOOKS;
         self.vain = if again { self.vain } else { 0 };
         again
+    }
+
+    /// Time to the next look, after one that found `read` messages.
+    fn look(&self, read: usize) -> Nanos {
+        if self.queues_large && read < ENOUGH { LOOK_FOR_LARGE } else { LOOK }
     }
 }
 
@@ -79,7 +102,8 @@ impl Looks {
         let again = habit.looks_again(read, now);
         if again {
             self.leases.push(id);
-            self.due.get_or_insert(now + LOOK);
+            let due = now + habit.look(read);
+            self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
         }
         again
     }
@@ -131,6 +155,28 @@ mod tests {
         });
         assert_eq!(vain, Some(VAIN_LOOKS));
         assert!(looks.again(7, &mut habit, 0, now), "a message makes the count begin anew");
+    }
+
+    #[test]
+    fn large_events_that_nobody_waits_for_gather_for_longer_unless_another_connection_is_due() {
+        let (mut looks, now) = (Looks::default(), Instant::ZERO + QUIET);
+        let mut due = |id, events: &[(usize, bool)]| {
+            let mut habit = Habit { is_busy: true, ..Habit::default() };
+            events.iter().for_each(|(bytes, is_queued)| habit.submitted(*bytes, *is_queued));
+            assert!(looks.again(id, &mut habit, events.len(), now));
+            looks.next()
+        };
+        assert_eq!(due(1, &[(100, true), (LARGE, true)]), Some(now + LOOK_FOR_LARGE));
+        assert_eq!(due(2, &[(LARGE, true)]), Some(now + LOOK_FOR_LARGE));
+        assert_eq!(due(3, &[(LARGE, true), (LARGE, false)]), Some(now + LOOK), "the application may wait for it");
+        assert_eq!(due(4, &[(LARGE, true)]), Some(now + LOOK));
+        assert_eq!(looks.take(now + LOOK), [1, 2, 3, 4]);
+        for (bytes, read) in [(LARGE - 1, 1), (LARGE, ENOUGH)] {
+            let mut habit = Habit { is_busy: true, ..Habit::default() };
+            habit.submitted(bytes, true);
+            assert!(looks.again(5, &mut habit, read, now));
+            assert_eq!((looks.next(), looks.take(now + LOOK)), (Some(now + LOOK), vec![5]), "{bytes} B, {read} read");
+        }
     }
 
     #[test]

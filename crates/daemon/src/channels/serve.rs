@@ -321,8 +321,11 @@ impl Fabric {
     /// Returns the source if the event has to be kept.
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) -> Option<SourceId> {
         let source = SourceId(submit.source);
-        // Events of one source stay in order.
-        let waits = registry.leases.get(&id).is_some_and(|lease| lease.held.has(source));
+        let waits = registry.leases.get_mut(&id).is_some_and(|lease| {
+            lease.habit.submitted(submit.payload.len(), submit.keep);
+            // Events of one source stay in order.
+            lease.held.has(source)
+        });
         let done = if waits { None } else { Some(self.try_submit(registry, id, submit)) };
         match done.filter(|done| !is_kept(submit, done)) {
             Some(done) => {
