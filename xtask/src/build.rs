@@ -1,8 +1,9 @@
 //! Builds that need the program: the demo, its man pages and completions.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
 use crate::setup;
@@ -15,10 +16,16 @@ const REPORT: &str = "out/demo";
 /// of the build.
 const DEMO: [&str; 5] = ["--no-default-features", "-p", "qfabric-cli", "-p", "qfabric-player"];
 
+/// How cargo builds them.
+const BUILD: [&str; 4] = ["build", "--profile", "demo", "--locked"];
+
 /// Builds the program and the player, and runs the demo with `args`.
 pub(crate) fn demo(sh: &Shell, args: &[String]) -> Result<()> {
-    setup::for_the_demo(sh)?;
-    cmd!(sh, "cargo build --profile demo --locked {DEMO...}").run()?;
+    if !setup::is_done_for_the_demo(sh) {
+        println!("packages are missing: cargo compiles meanwhile what needs none of them");
+        beside(&mut early(sh), || setup::for_the_demo(sh))?;
+    }
+    cmd!(sh, "cargo {BUILD...} {DEMO...}").run()?;
     let program = target(sh)?.join("demo/qfabric");
     let out: &[&str] = if args.iter().any(|arg| arg.starts_with("--out")) { &[] } else { &["--out", REPORT] };
     if setup::is_root(sh)? {
@@ -28,6 +35,23 @@ pub(crate) fn demo(sh: &Shell, args: &[String]) -> Result<()> {
         cmd!(sh, "sudo {program} demo {out...} {args...}").run()?;
     }
     Ok(())
+}
+
+/// The same build, which goes on without the crates that need a missing package. It gives way to the installation.
+fn early(sh: &Shell) -> Command {
+    let mut build = Command::from(cmd!(sh, "nice cargo {BUILD...} --quiet --keep-going {DEMO...}"));
+    build.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    build
+}
+
+/// Does `work` while `build` runs, and waits for the end of both. Where `build` fails, the real one says why. If `work`
+/// fails, `build` is ended.
+fn beside(build: &mut Command, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let mut running = build.spawn().context("the build beside the installation of packages")?;
+    let done = work();
+    let ended = if done.is_err() { running.kill() } else { Ok(()) };
+    ended.and(running.wait()).context("the build beside the installation of packages")?;
+    done
 }
 
 /// Builds the program, and writes its man pages and completions; returns their folder.
@@ -50,7 +74,28 @@ pub(crate) fn pages(sh: &Shell, program: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
+
+    #[test]
+    fn the_early_build_compiles_the_same_as_the_real_one() {
+        let early = early(&Shell::new().unwrap());
+        let args: Vec<_> = early.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        let shown = ["--quiet", "--keep-going"];
+        assert_eq!(args, [&["cargo"][..], &BUILD, &shown, &DEMO].concat());
+    }
+
+    #[test]
+    fn the_early_build_is_awaited_may_fail_and_ends_with_a_failed_installation() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = folder.path().join("made");
+        beside(Command::new("touch").arg(&made), || Ok(())).unwrap();
+        assert!(made.exists(), "the build has ended");
+        beside(&mut Command::new("false"), || Ok(())).unwrap();
+        let error = beside(Command::new("sleep").arg("infinity"), || Err(anyhow!("no package"))).unwrap_err();
+        assert_eq!(error.to_string(), "no package");
+    }
 
     #[test]
     fn the_demo_is_built_without_the_network_engine() {

@@ -14,9 +14,10 @@ struct Need {
 }
 
 /// What the demo needs: to be built and to make its clips.
-const DEMO: [Need; 9] = [
+const DEMO: [Need; 10] = [
     Need { package: "pkg-config", why: "to find libraries", is_met: |sh| works(sh, "pkg-config --version") },
-    Need { package: "libclang-dev", why: "to read libav's headers", is_met: has_libclang },
+    Need { package: "libclang1-19", why: "to read libav's headers", is_met: has_libclang },
+    Need { package: "libclang-common-19-dev", why: "headers of the compiler, for libclang", is_met: has_libclang },
     Need { package: "libavcodec-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavcodec") },
     Need { package: "libavformat-dev", why: "the player reads with it", is_met: |sh| library(sh, "libavformat") },
     Need { package: "libavutil-dev", why: "the player decodes with it", is_met: |sh| library(sh, "libavutil") },
@@ -94,6 +95,11 @@ pub(crate) fn for_packages(sh: &Shell) -> Result<()> {
     meet(sh, &PACKAGING.iter().collect::<Vec<_>>())
 }
 
+/// Whether nothing is missing that the demo needs.
+pub(crate) fn is_done_for_the_demo(sh: &Shell) -> bool {
+    DEMO.iter().all(|need| (need.is_met)(sh))
+}
+
 fn meet(sh: &Shell, needs: &[&Need]) -> Result<()> {
     let missing: Vec<_> = needs.iter().filter(|need| !(need.is_met)(sh)).collect();
     if missing.is_empty() {
@@ -166,7 +172,8 @@ fn has_clang(sh: &Shell) -> bool {
 }
 
 /// Any version, in the folders that its loader searches: `LIBCLANG_PATH`, or LLVM's folders on Debian; with the
-/// compiler's headers, which the package `libclang1` lacks.
+/// compiler's headers, which are a package of their own. The packages of [`DEMO`] are those that `clang-19` needs
+/// anyhow; `libclang-dev` would add another LLVM, of 400 MB.
 fn has_libclang(sh: &Shell) -> bool {
     let folders = sh.read_dir("/usr/lib").unwrap_or_default();
     sh.var("LIBCLANG_PATH").is_ok()
@@ -175,10 +182,32 @@ fn has_libclang(sh: &Shell) -> bool {
 
 fn has_library(sh: &Shell, folder: &Path) -> bool {
     let files = sh.read_dir(folder).unwrap_or_default();
-    files.iter().any(|file| file.to_string_lossy().contains("/libclang.so"))
+    files.iter().filter_map(|file| file.file_name()?.to_str()).any(is_libclang)
+}
+
+/// Whether the loader takes a file of this name: `libclang.so.1`, or `libclang-19.so.1` of a package without the other
+/// names; not `libclang-cpp.so.19.1`, which has another interface.
+fn is_libclang(file: &str) -> bool {
+    let version = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit()) && rest.contains(".so");
+    file.starts_with("libclang.so") || file.strip_prefix("libclang-").is_some_and(version)
 }
 
 fn has_headers(sh: &Shell, folder: &Path) -> bool {
     let versions = sh.read_dir(folder).unwrap_or_default();
     versions.iter().any(|version| version.join("include/stddef.h").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libclang_is_recognised_by_the_names_that_its_packages_give_it() {
+        for name in ["libclang.so", "libclang.so.1", "libclang-14.so", "libclang-19.so.1", "libclang-19.so.19"] {
+            assert!(is_libclang(name), "{name}");
+        }
+        for name in ["libclang-cpp.so.19.1", "libclang-cpp19.so", "libclangAST.a", "libclang-19.a", "libLLVM-19.so"] {
+            assert!(!is_libclang(name), "{name}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use miniz_oxide::inflate::decompress_to_vec;
 
 use super::tag;
 
@@ -15,17 +16,24 @@ use super::tag;
 pub(super) struct Asset {
     pub path: &'static str,
     kind: &'static str,
+    /// As in the program: [`MODULE`] is compressed.
     bytes: &'static [u8],
 }
 
 const JS: &str = "text/javascript; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 
-/// The compiler and the simulation of the laboratory, if this build has them: `make laboratory`.
+/// The compiler and the simulation of the laboratory, if this build has them: `make laboratory`. Compressed to a third,
+/// because the daemon locks its memory and few hosts ever show the laboratory.
 #[cfg(laboratory)]
-const LABORATORY: &[u8] = include_bytes!("../../../laboratory/built/laboratory.wasm");
+const LABORATORY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/laboratory.wasm.z"));
 #[cfg(not(laboratory))]
 const LABORATORY: &[u8] = &[];
+
+/// [`LABORATORY`] as it was built, from the first request for it on.
+const MODULE: &str = "/laboratory.wasm";
+static UNPACKED: LazyLock<Vec<u8>> =
+    LazyLock::new(|| decompress_to_vec(LABORATORY).expect("the build of this daemon has compressed it"));
 
 /// The worker of the laboratory, which alone may compile WebAssembly.
 const WORKER: &str = "/laboratory-worker.js";
@@ -44,7 +52,7 @@ static ASSETS: [Asset; 13] = [
     Asset { path: "/laboratory.html", kind: "text/html; charset=utf-8", bytes: include_bytes!("page/laboratory.html") },
     Asset { path: "/laboratory.js", kind: JS, bytes: include_bytes!("page/laboratory.js") },
     Asset { path: WORKER, kind: JS, bytes: include_bytes!("page/laboratory-worker.js") },
-    Asset { path: "/laboratory.wasm", kind: "application/wasm", bytes: LABORATORY },
+    Asset { path: MODULE, kind: "application/wasm", bytes: LABORATORY },
 ];
 
 /// Sent with every answer. No script, style or connection but this daemon's own; no other page may embed this one.
@@ -72,9 +80,13 @@ impl Asset {
         TAGS[self.path].clone()
     }
 
+    fn content(&self) -> &'static [u8] {
+        if self.path == MODULE { UNPACKED.as_slice() } else { self.bytes }
+    }
+
     /// The file, which a browser keeps and asks about again.
     pub(super) fn response(&self) -> Response {
-        let mut response = Body::from(self.bytes).into_response();
+        let mut response = Body::from(self.content()).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -95,6 +107,9 @@ pub(super) fn protect(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     /// Largest sum of the files that the first view loads.
@@ -150,6 +165,15 @@ mod tests {
         let compiling: Vec<_> = ASSETS.iter().map(|asset| asset.path).filter(|path| find(path).is_some()).collect();
         let compiling: Vec<_> = compiling.into_iter().filter(|path| policy(path).contains("wasm")).collect();
         assert_eq!(compiling, [WORKER]);
-        assert_eq!(find("/laboratory.wasm").is_some(), cfg!(laboratory));
+        assert_eq!(find(MODULE).is_some(), cfg!(laboratory));
+    }
+
+    #[test]
+    fn the_module_of_the_laboratory_is_stored_compressed_and_served_as_it_was_built() {
+        let Some(module) = find(MODULE) else { return };
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../laboratory/built/laboratory.wasm");
+        let built = fs::read(file).unwrap();
+        assert!(module.content() == built, "another module is served");
+        assert!(module.bytes.len() < built.len() / 2, "{} of {} bytes", module.bytes.len(), built.len());
     }
 }
