@@ -20,12 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `test` with a daemon and a connection. Skips it on a kernel without the needed features.
 fn with_daemon(test: impl FnOnce(&Client, &Ecalls)) {
+    with(|_| (), test);
+}
+
+/// As [`with_daemon`], with another configuration.
+fn with(change: impl FnOnce(&mut Config), test: impl FnOnce(&Client, &Ecalls)) {
     if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
         return;
     }
     let _alone = live_lock();
     let mut config = Config::default();
     config.log.filter = "error".into();
+    change(&mut config);
     let daemon = Embedded::start(config).unwrap();
     let client = Client::connect_to(daemon.socket()).unwrap();
     let ecalls = Ecalls::connect(&client).unwrap();
@@ -302,6 +308,47 @@ fn a_fast_call_of_a_removed_handler_falls_back() {
         assert_eq!(subscription, calls.id());
         eventually("no handler runs", || calls.call(first(2)).unwrap().blocks());
     });
+}
+
+/// Subscribes and unsubscribes up to `turns` times, and keeps the memory and the program of each turn. Returns them,
+/// and the refusal of the last turn.
+fn hoard(
+    client: &Client,
+    ecalls: &Ecalls,
+    wanted: &SubscriptionBuilder,
+    turns: usize,
+) -> (Vec<Subscription>, Option<ClientError>) {
+    let mut kept = Vec::new();
+    for _ in 0..turns {
+        match ecalls.subscribe(wanted) {
+            Ok(one) => {
+                client.unsubscribe(one.id()).unwrap();
+                kept.push(one);
+            }
+            Err(refused) => return (kept, Some(refused)),
+        }
+    }
+    (kept, None)
+}
+
+#[test]
+fn memory_and_programs_of_ended_subscriptions_count_until_their_process_closes_them() {
+    const MOST: usize = 4;
+    let calls = SubscriptionBuilder::to("app.call").only(own_pid()).code("return 1;");
+    let by_kernel = timer("1s").memory_up(MemoryUp::default());
+    let by_daemon = SubscriptionBuilder::to("sched.deadline_miss").memory_up(MemoryUp::default());
+    for wanted in [by_kernel, by_daemon, calls] {
+        let few = |config: &mut Config| config.ecalls.max_subscriptions = MOST;
+        with(few, |client, ecalls| {
+            let (kept, refused) = hoard(client, ecalls, &wanted, 3 * MOST);
+            let Some(ClientError::Refused(problem)) = refused else { panic!("{} times", kept.len()) };
+            assert_eq!((kept.len(), problem.code.as_str()), (MOST, "ecalls_limit"), "{problem:?}");
+            assert!(problem.message.contains("4 of them ended but still held"), "{problem:?}");
+            drop(kept);
+            // The daemon can have references for a moment, too.
+            eventually("all places are free", || hoard(client, ecalls, &wanted, MOST).0.len() == MOST);
+        });
+    }
 }
 
 #[test]

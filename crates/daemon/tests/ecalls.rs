@@ -63,6 +63,59 @@ fn hostile_messages_are_counted_and_disturb_no_other_connection() {
     assert!(metric(&client, "qfabric_ecalls_nonsense_total") > 100);
 }
 
+/// Connects, asks for descriptors, and closes the connection. Returns the descriptors; `Err`: the refusal.
+fn kept_of_an_ended_connection(client: &Client, ask: &FromClient<'_>) -> Result<Vec<std::os::fd::OwnedFd>, String> {
+    let socket = connect_with_hello(client);
+    let mut message = Vec::new();
+    ask.encode(&mut message);
+    fds::send(&socket, &message, &[]).unwrap();
+    let mut answer = [0; MAX_MESSAGE];
+    let got = fds::recv(&socket, &mut answer).unwrap();
+    let taken = match FromDaemon::decode(&answer[..got.length]) {
+        Some(FromDaemon::Descriptors(_)) => Ok(got.fds),
+        Some(FromDaemon::Refused(why)) => Err(why.to_owned()),
+        other => panic!("{other:?}"),
+    };
+    drop(socket);
+    let has_ended = || call(client.socket(), "GET", "/metrics", "").1.contains("\nqfabric_ecalls_connections 0");
+    eventually("the connection has ended", has_ended);
+    taken
+}
+
+#[test]
+fn the_memory_of_ended_connections_counts_until_their_process_closes_it() {
+    const MOST: usize = 3;
+    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let mut config = quiet();
+    config.ecalls.max_leases = MOST;
+    let (_service, client) = service(config);
+    let take = || kept_of_an_ended_connection(&client, &FromClient::TakeDown);
+    let kept: Vec<_> = (0..MOST).map(|_| take().unwrap()).collect();
+    let refused = take().unwrap_err();
+    assert!(refused.contains("3 ended connections, 3 is the limit"), "{refused}");
+    drop(kept);
+    eventually("the memory is given again", || take().is_ok());
+}
+
+#[test]
+fn pages_of_ready_sockets_keep_their_place_until_their_process_closes_them() {
+    const MOST: usize = 32;
+    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
+        return;
+    }
+    let _alone = live_lock();
+    let (_service, client) = service(quiet());
+    let take = || kept_of_an_ended_connection(&client, &FromClient::TakeSockets);
+    let kept: Vec<_> = (0..MOST).map(|_| take().unwrap()).collect();
+    let refused = take().unwrap_err();
+    assert!(refused.contains("32 connections have pages of ready sockets, 32 is the limit"), "{refused}");
+    drop(kept);
+    eventually("pages are given again", || take().is_ok());
+}
+
 #[test]
 fn a_client_of_another_version_is_refused_with_the_daemons_version() {
     if !may_reserve() {

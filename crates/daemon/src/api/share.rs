@@ -203,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_names_the_bytes_and_the_requests_of_a_user_in_a_second() {
+        let (mib, requests) = (PER_SECOND / MIB, PER_SECOND / REQUEST);
+        let requests = format!("{},{:03}", requests / 1_000, requests % 1_000);
+        let daemon = include_str!("../../../../docs/guide/src/daemon.md");
+        let row = daemon.lines().find(|line| line.starts_with("| answers |")).expect("a row of the table");
+        let counts = format!("each request counts for {} KiB", REQUEST / 1_024);
+        for says in [format!("{mib} MiB of answers"), counts, format!("at most {requests} changes in a second")] {
+            assert!(row.contains(&says), "{row} does not say {says:?}");
+        }
+        let ecalls = include_str!("../../../../docs/guide/src/ecalls.md");
+        assert!(ecalls.contains(&format!("at most {requests} blocking calls in a second")), "{requests}");
+    }
+
+    #[test]
     fn a_bounded_number_of_users_is_remembered() {
         let mut accounts = Accounts::default();
         for uid in 0..3_000 {

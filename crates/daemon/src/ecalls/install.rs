@@ -101,7 +101,8 @@ impl Ecalls {
         let plan = Plan::of(&request, at_hook)?;
         check_signal_target(&plan, target.as_ref())?;
         check_calls(&request)?;
-        self.registry().check_room_for_subscription(peer.owner, &self.config(), clock::now())?;
+        let config = self.config();
+        self.check_room(|registry| registry.check_room_for_subscription(peer.owner, &config, clock::now()))?;
         let (down, known) = self.session_of(peer, &request)?;
         let (programs, attributes) = self.compile(peer, &request, &service, &plan, known)?;
         let bound = self.bound(peer, &request, &service, &programs)?;
@@ -109,7 +110,7 @@ impl Ecalls {
         let geometry = geometry(request.memory_up.as_ref(), &format)?;
         let queues: u64 = programs.iter().map(|program| u64::from(program.uses.queues)).sum();
         let memory_bytes = queues + geometry.map_or(0, |geometry| u64::from(geometry.total_bytes()));
-        self.registry().check_room_for_memory(peer.owner, memory_bytes, &self.config())?;
+        self.check_room(|registry| registry.check_room_for_memory(peer.owner, memory_bytes, &config))?;
         check_fault_policy(&request, &programs)?;
         check_functions(&plan, &programs)?;
         numbered(&attributes, &request.attributes)?;

@@ -13,6 +13,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
 use qfabric_types::ecalls_wire::{DescriptorSet, FromClient, FromDaemon, RaiseRequest, VERSION};
 
+use super::handed::{Handed, HandedFor};
 use super::memory::Down;
 use super::raise::Event;
 use super::registry::Lease;
@@ -111,7 +112,7 @@ impl Ecalls {
             FromClient::Reply { call, data } => return self.replied(id, *call, data),
             FromClient::Hello { version } => return welcome(socket, id, *version),
             FromClient::Take(subscription) => self.give_memory(socket, peer, *subscription),
-            FromClient::TakeDown => self.give_down(socket, id),
+            FromClient::TakeDown => self.give_down(socket, peer, id),
             FromClient::TakeSockets => self.give_sockets(socket, id),
             FromClient::Bind(slot) => self.bind(socket, id, *slot, descriptors),
         };
@@ -142,7 +143,14 @@ impl Ecalls {
 
     fn give_memory(&self, socket: &Foreign, peer: Peer, id: SubscriptionId) -> Result<(), Problem> {
         let subscription = self.registry().subscription(id, peer)?.clone();
+        let handed = Handed {
+            uid: subscription.terms.owner.uid,
+            bytes: subscription.terms.memory_bytes,
+            objects: subscription.objects(&self.given_files).map_err(|error| unknown(&error))?,
+            _module_place: None,
+        };
         let call = subscription.call_fd();
+        self.registry().handed.add(HandedFor::Subscription(id), handed);
         match &subscription.chain.up {
             Some(up) => up.with_fds(|fds| give(socket, DescriptorSet::UP | DescriptorSet::WAKE, &fds, call.as_ref())),
             None if call.is_some() => give(socket, 0, &[], call.as_ref()),
@@ -154,8 +162,13 @@ impl Ecalls {
         Ok(())
     }
 
-    fn give_down(&self, socket: &Foreign, id: LeaseId) -> Result<(), Problem> {
+    fn give_down(&self, socket: &Foreign, peer: Peer, id: LeaseId) -> Result<(), Problem> {
+        let config = self.config();
+        self.check_room_now(|| self.registry().check_kept_connections(peer.owner, &config))?;
         let down = self.down_of(id)?;
+        let objects = vec![down.object(&self.given_files).map_err(|error| unknown(&error))?];
+        let handed = Handed { uid: peer.owner.uid, bytes: 0, objects, _module_place: None };
+        self.registry().handed.add(HandedFor::Connection(id), handed);
         send(socket, &FromDaemon::Descriptors(DescriptorSet(DescriptorSet::DOWN)), &[down.fd()]);
         Ok(())
     }
@@ -185,7 +198,7 @@ impl Ecalls {
             give_module(socket, &module);
             return Ok(());
         }
-        let place = self.begin_module(id)?;
+        let place = self.check_room_now(|| self.begin_module(id))?;
         let (own, to) = (self.clone(), socket.clone());
         let open = move || {
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 0);
@@ -207,16 +220,21 @@ impl Ecalls {
     fn open_module(&self, id: LeaseId, place: &Arc<()>) -> Result<Arc<SocketModule>, Problem> {
         let side = self.kernel().map_err(|why| problems::unavailable("sock.ready", &why.what, &why.remedy))?;
         let module = Arc::new(SocketModule::open(&side.kernel).map_err(|error| error.problem())?);
+        let objects = module.objects().map_err(|error| unknown(&error))?.into();
         let mut registry = self.registry();
         let lease = registry.leases.get_mut(&id).ok_or_else(|| problems::no_such_lease(id))?;
         (lease.sockets, lease.module_place) = (Some(module.clone()), Some(place.clone()));
+        let uid = lease.peer.owner.uid;
+        let handed = Handed { uid, bytes: 0, objects, _module_place: Some(place.clone()) };
+        registry.handed.add(HandedFor::Sockets(id), handed);
         drop(registry);
         Ok(module)
     }
 
     /// Reserves a module for the connection. Each module has programs that run whenever a socket of the host becomes
-    /// ready, so all modules together are limited. The place is free when the module is gone, not when the connection
-    /// is: otherwise a client that connects, asks and leaves would start any number of threads and programs.
+    /// ready, so all modules together are limited. The place is free when the module and its pages are gone, not when
+    /// the connection is: otherwise a client that connects, asks and leaves would start any number of threads and
+    /// programs, and keep any number of pages.
     fn begin_module(&self, id: LeaseId) -> Result<Arc<()>, Problem> {
         let mut registry = self.registry();
         registry.modules.retain(|(_, place)| place.strong_count() > 0);
@@ -332,6 +350,11 @@ fn check_modules(uid: u32, own: usize, all: usize) -> Result<(), Problem> {
         }
         false => Ok(()),
     }
+}
+
+/// The kernel does not say what the descriptors to be given belong to.
+fn unknown(error: &io::Error) -> Problem {
+    problem::internal(format!("cannot ask the kernel about shared memory: {error}"))
 }
 
 /// Gives the descriptors of a subscription: those of its memory, with their bits, and of the program that its process

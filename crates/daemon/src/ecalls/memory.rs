@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use qfabric_linux::ecalls::{DownMemory, UpMemory};
+use qfabric_linux::ecalls::{DownMemory, FileWatch, KernelObject, UpMemory};
 use qfabric_shm::{OwnedUp, SharedDown};
 use qfabric_sync::{Lock, assert_may_block, rank};
 use qfabric_types::memory::{self, Geometry, Stamp};
@@ -43,6 +43,14 @@ impl Down {
         match self {
             Down::Kernel(map) => map.fd(),
             Down::Plain { file, .. } => file.as_fd(),
+        }
+    }
+
+    /// What the application receives the descriptor of.
+    pub(super) fn object(&self, files: &FileWatch) -> io::Result<KernelObject> {
+        match self {
+            Down::Kernel(map) => map.object(),
+            Down::Plain { file, .. } => files.watch(file.as_fd()),
         }
     }
 
@@ -96,6 +104,17 @@ impl Up {
             Up::Plain { area, wake } => {
                 let area = area.lock();
                 act([area.file().as_fd(), wake.as_fd()])
+            }
+        }
+    }
+
+    /// What the application receives the descriptors of.
+    pub(super) fn objects(&self, files: &FileWatch) -> io::Result<Vec<KernelObject>> {
+        match self {
+            Up::Kernel(map) => map.objects().map(Vec::from),
+            Up::Plain { area, .. } => {
+                let file = area.lock().file().try_clone()?;
+                Ok(vec![files.watch(file.as_fd())?])
             }
         }
     }

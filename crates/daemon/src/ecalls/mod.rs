@@ -19,6 +19,7 @@
 //! | `hub`, `sources` | the queue and the registry; sleep and wake-up of the dispatcher |
 //! | `favour` | the servers that an event favours |
 //! | `lease` | messages through `ecalls.sock`; hostile |
+//! | `handed` | what processes were given, and may still hold |
 //! | `misses` | `sched.deadline_miss`, from the control thread without a wait |
 //!
 //! The API's worker threads install subscriptions, one at a time; they compile and call the kernel without the
@@ -36,6 +37,7 @@ mod draft;
 mod far;
 mod favour;
 mod files;
+mod handed;
 mod handler;
 mod hub;
 mod inputs;
@@ -63,7 +65,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use qfabric_linux::clock;
-use qfabric_linux::ecalls::{EventRing, Installed, Kernel, Unsupported};
+use qfabric_linux::ecalls::{EventRing, FileWatch, Installed, Kernel, Unsupported};
 use qfabric_sync::{Guard, Lock, rank};
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{SubscriptionId, SubscriptionInfo};
@@ -105,6 +107,8 @@ pub(crate) struct Ecalls {
     setup: Lock<(), { rank::SETUP }>,
     pool: Pool,
     files: ServiceFiles,
+    /// The memory without maps that was given to processes.
+    given_files: FileWatch,
     closer: Closer,
     misses: Misses,
     /// The ways by which events favour servers; set when the service is assembled.
@@ -213,6 +217,7 @@ impl Ecalls {
                 ending,
             ),
             files: ServiceFiles::new(directory),
+            given_files: FileWatch::default(),
             closer: Closer::default(),
             misses,
             favours: OnceLock::new(),

@@ -82,6 +82,22 @@ pub(crate) fn limit(what: &str, limit: impl std::fmt::Display, key: &str) -> Pro
     new("ecalls_limit", format!("{what}, {limit} is the limit"), format!("end what you do not need, or raise {key}"))
 }
 
+/// As [`limit`]; `ended` of what is counted has ended, but processes still hold its descriptors or memory.
+pub(crate) fn limit_with_kept(what: &str, ended: u64, most: impl std::fmt::Display, key: &str) -> Problem {
+    match ended {
+        0 => limit(what, most, key),
+        _ => kept(&format!("{what}, {ended} of them ended but still held by processes"), most, key),
+    }
+}
+
+/// Processes hold too many descriptors, or too much memory, of what has ended.
+pub(crate) fn kept(what: &str, most: impl std::fmt::Display, key: &str) -> Problem {
+    let next = format!(
+        "close the descriptors and mappings of what has ended, or end the processes that hold them, or raise {key}"
+    );
+    new("ecalls_limit", format!("{what}, {most} is the limit"), next)
+}
+
 /// The handlers would take `more` instructions for one event; the user's other handlers at the service take `has`.
 pub(crate) fn too_long(service: &str, more: u64, has: u64, limit: u32, key: &str) -> Problem {
     let beside = if has > 0 { format!(" and your other handlers {has}") } else { String::new() };
@@ -128,6 +144,7 @@ mod tests {
             bad_name("x"),
             not_granted("net.rx", 5),
             limit("64 subscriptions of user 5", 64, "ecalls.max_subscriptions_per_user"),
+            limit_with_kept("user 5 has 64 subscriptions", 3, 64, "ecalls.max_subscriptions_per_user"),
             chain("memory_up of 3 slots", "take a power of two"),
             no_answer("a.b", "no answer within 5 ms"),
         ] {

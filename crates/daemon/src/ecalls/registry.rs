@@ -11,6 +11,7 @@ use qfabric_types::{Instant, Nanos, Owner};
 use tokio::sync::oneshot;
 
 use super::compiled::Compiled;
+use super::handed::HandedOut;
 use super::inputs::Inputs;
 use super::memory::Down;
 use super::policy::EcallsConfig;
@@ -38,6 +39,8 @@ pub(crate) struct Registry {
     pub calls: HashMap<u64, Call>,
     /// The user of each page of ready sockets that exists or is being opened, also for connections that have ended.
     pub modules: Vec<(u32, Weak<()>)>,
+    /// What processes were given of subscriptions and connections, also of ended ones.
+    pub handed: HandedOut,
     /// The CPU time of users' handlers.
     pub accounts: Accounts,
     last: u64,
@@ -254,13 +257,25 @@ impl Registry {
         if let Some(suspension) = self.accounts.suspension(owner.uid, now) {
             return Err(problems::suspended(&suspension.why()));
         }
-        let all = self.subscriptions.len();
+        let (kept, _) = self.kept_subscriptions(None);
+        let all = self.subscriptions.len() + kept;
         let most = places_for(owner.uid, config.max_subscriptions);
         if all >= most {
-            return Err(problems::limit(&format!("{all} subscriptions exist"), most, "ecalls.max_subscriptions"));
+            return Err(problems::limit_with_kept(
+                &format!("{all} subscriptions exist"),
+                kept as u64,
+                most,
+                "ecalls.max_subscriptions",
+            ));
         }
-        let own = self.subscriptions.values().filter(|s| s.terms.owner.uid == owner.uid).count();
-        of_user("subscriptions", own, owner, config.max_subscriptions_per_user, "ecalls.max_subscriptions_per_user")
+        let (kept, _) = self.kept_subscriptions(Some(owner.uid));
+        let own = kept + self.subscriptions.values().filter(|s| s.terms.owner.uid == owner.uid).count();
+        let most = config.max_subscriptions_per_user;
+        if owner.uid != 0 && own >= most {
+            let what = format!("user {} has {own} subscriptions", owner.uid);
+            return Err(problems::limit_with_kept(&what, kept as u64, most, "ecalls.max_subscriptions_per_user"));
+        }
+        Ok(())
     }
 
     /// Checks that `more` interrupts per second are within the limit of all timers of a user.
@@ -308,14 +323,17 @@ impl Registry {
         let sum = |of: &dyn Fn(&Subscription) -> bool| -> u64 {
             self.subscriptions.values().filter(|s| of(s)).map(|s| s.terms.memory_bytes).sum()
         };
-        let (all, own) = (sum(&|_| true) + bytes, sum(&|s| s.terms.owner.uid == owner.uid) + bytes);
+        let ((_, kept), (_, own_kept)) = (self.kept_subscriptions(None), self.kept_subscriptions(Some(owner.uid)));
+        let (all, own) = (sum(&|_| true) + kept + bytes, sum(&|s| s.terms.owner.uid == owner.uid) + own_kept + bytes);
         let most = places_for(owner.uid, usize::try_from(config.max_memory).unwrap_or(usize::MAX)) as u64;
         if all > most {
-            return Err(problems::limit(&format!("{all} bytes of shared memory and queues"), most, "ecalls.max_memory"));
+            let what = format!("{all} bytes of shared memory and queues");
+            return Err(problems::limit_with_kept(&what, kept, most, "ecalls.max_memory"));
         }
         if owner.uid != 0 && own > config.max_memory_per_user {
             let what = format!("{own} bytes of shared memory and queues of user {}", owner.uid);
-            return Err(problems::limit(&what, config.max_memory_per_user, "ecalls.max_memory_per_user"));
+            let most = config.max_memory_per_user;
+            return Err(problems::limit_with_kept(&what, own_kept, most, "ecalls.max_memory_per_user"));
         }
         Ok(())
     }

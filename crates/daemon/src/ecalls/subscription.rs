@@ -1,11 +1,12 @@
 //! A working subscription: the steps of its chain in the daemon, its counters, and its removal after faults.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use qfabric_ecode::Fault;
-use qfabric_linux::ecalls::{Aim, Installed, signal_queue};
+use qfabric_linux::ecalls::{Aim, FileWatch, Installed, KernelObject, signal_queue};
 use qfabric_linux::sched_attr::SchedAttr;
 use qfabric_linux::{clock, watch};
 use qfabric_sync::{Lock, assert_may_block, lock, rank};
@@ -383,6 +384,13 @@ impl Subscription {
     /// removed.
     pub(super) fn call_fd(&self) -> Option<OwnedFd> {
         lock(&self.installed).as_ref().and_then(Installed::call_fd).and_then(|fd| fd.try_clone_to_owned().ok())
+    }
+
+    /// The memory and the program whose descriptors its process receives.
+    pub(super) fn objects(&self, files: &FileWatch) -> io::Result<Vec<KernelObject>> {
+        let program = lock(&self.installed).as_ref().and_then(Installed::call_object);
+        let memory = self.chain.up.as_ref().map_or(Ok(Vec::new()), |up| up.objects(files))?;
+        Ok(memory.into_iter().chain(program).collect())
     }
 
     /// Whether a part of the chain runs in the kernel now.

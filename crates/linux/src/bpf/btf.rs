@@ -55,9 +55,17 @@ mod kind {
 const TRACEPOINT: &str = "btf_trace_";
 /// Names of functions that are indexed begin with this, or are one of [`FUNCTIONS`].
 const FUNCTION: &str = "scx_bpf_";
-/// The functions by which handlers send signals, and by which those that the kernel can preempt keep their CPU.
-const FUNCTIONS: [&str; 5] =
-    ["bpf_task_from_pid", "bpf_task_release", "bpf_send_signal_task", "bpf_preempt_disable", "bpf_preempt_enable"];
+/// The functions by which handlers send signals, and by which those that the kernel can preempt keep their CPU; and
+/// those that stand for the kernel's lists of maps and programs.
+const FUNCTIONS: [&str; 7] = [
+    "bpf_task_from_pid",
+    "bpf_task_release",
+    "bpf_send_signal_task",
+    "bpf_preempt_disable",
+    "bpf_preempt_enable",
+    "bpf_iter_bpf_map",
+    "bpf_iter_bpf_prog",
+];
 
 /// The kernel's type information.
 #[derive(Debug)]

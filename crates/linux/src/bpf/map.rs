@@ -90,6 +90,11 @@ impl Map {
         self.fd.as_fd()
     }
 
+    /// The kernel's id of the map.
+    pub(crate) fn id(&self) -> io::Result<u32> {
+        sys::map_id(self.fd.as_fd())
+    }
+
     /// Maps the first `bytes` of an array for reading and writing.
     pub(crate) fn map(&self, bytes: usize) -> io::Result<Mapping> {
         Mapping::new(&self.fd, bytes, 0, ProtFlags::READ | ProtFlags::WRITE)

@@ -1,6 +1,6 @@
 //! Loads, attaches and runs programs that this crate generated.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Demand,
     /// Runs when a process with its descriptor calls it.
     Call,
+    /// Lists objects of the kernel: those of this function (`bpf_iter_…`), for each of which it runs.
+    Listing(TypeId),
 }
 
 /// `BPF_F_SLEEPABLE`: the kernel requires it of programs that a process calls.
@@ -92,6 +94,7 @@ impl Program<'_> {
             Kind::Perf => (bpf::BPF_PROG_TYPE_PERF_EVENT, 0, 0),
             Kind::Demand => (bpf::BPF_PROG_TYPE_SCHED_CLS, 0, 0),
             Kind::Call => (bpf::BPF_PROG_TYPE_SYSCALL, 0, 0),
+            Kind::Listing(objects) => (bpf::BPF_PROG_TYPE_TRACING, bpf::BPF_TRACE_ITER, objects.0),
         };
         let flags = if self.kind == Kind::Call { SLEEPABLE } else { 0 };
         ProgramSpec { name: c"qfabric", kind, attach_type, attach_btf_id, flags, insns: &self.code.insns }
@@ -124,6 +127,16 @@ impl Loaded {
             Kind::Call => sys::run_syscall(self.fd.as_fd(), context).map(drop),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
+    }
+
+    /// Lists objects of the kernel: the numbers of 4 bytes that the program writes.
+    pub(crate) fn list(&self) -> io::Result<Vec<u32>> {
+        if !matches!(self.kind, Kind::Listing(_)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut bytes = Vec::new();
+        sys::open_listing(self.fd.as_fd())?.read_to_end(&mut bytes)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect())
     }
 
     /// Duration of verification and translation.

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // the BPF system calls of this room; other modules use these safe functions
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -310,6 +311,26 @@ pub(super) fn prog_info(program: BorrowedFd) -> io::Result<ProgramInfo> {
         verified_insns: info.verified_insns,
         recursion_misses: info.recursion_misses,
     })
+}
+
+/// The kernel's id of a map.
+pub(super) fn map_id(map: BorrowedFd) -> io::Result<u32> {
+    let mut info = bpf::bpf_map_info::default();
+    let mut length = size_of::<bpf::bpf_map_info>() as u32;
+    // SAFETY: info is live and all zeros, so it names no buffers; `length` holds its size.
+    answer(unsafe { bpf::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut length) })?;
+    Ok(info.id)
+}
+
+/// A file whose first reading runs the program for each object of the kernel that the program's type names. It has the
+/// bytes that the program writes.
+pub(super) fn open_listing(program: BorrowedFd) -> io::Result<File> {
+    assert_may_block("listing objects of the kernel");
+    // SAFETY: takes only numbers; null is a valid value for the options.
+    let link = unsafe { bpf::bpf_link_create(program.as_raw_fd(), 0, bpf::BPF_TRACE_ITER, std::ptr::null()) };
+    let link = owned(link)?;
+    // SAFETY: takes only a number. The file holds the link.
+    owned(unsafe { bpf::bpf_iter_create(link.as_raw_fd()) }).map(File::from)
 }
 
 /// True if the kernel has a program with this id.

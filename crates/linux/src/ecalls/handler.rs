@@ -16,6 +16,7 @@ use super::deferred::{HANDLERS, Place};
 use super::delivery::{Functions, Preemption, RECORD_HEADER, RingBound, Target};
 use super::favour::KICK;
 use super::follow::Followed;
+use super::holders::KernelObject;
 use super::options::Options;
 use super::services::{self, At, Hook, OptionSpec, Spec};
 use super::shared::{Seat, SharedHooks};
@@ -109,6 +110,11 @@ impl Installed {
     /// have the descriptor: it runs the handlers for this process only, and none after this value is dropped.
     pub fn call_fd(&self) -> Option<BorrowedFd<'_>> {
         self.called().map(Loaded::fd)
+    }
+
+    /// The program of [`Installed::call_fd`] by its id.
+    pub fn call_object(&self) -> Option<KernelObject> {
+        self.called().and(self.program_ids.first()).map(|id| KernelObject::Program(*id))
     }
 
     /// Makes a fast call, for the process of the chain.

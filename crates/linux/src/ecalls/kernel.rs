@@ -1,12 +1,13 @@
 //! Opens the kernel for handlers, and lists the services that it offers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::by_kernel::SignalCalls;
 use super::handler::Installer;
+use super::holders::{KernelObject, Listing};
 use super::options::Options;
 use super::services::{self, HookCost, Spec};
 use super::shared::SharedHooks;
@@ -23,6 +24,8 @@ pub struct Kernel {
     cpus: u32,
     shared: Arc<SharedHooks>,
     ports: Arc<Ports>,
+    /// Loaded at its first use; otherwise the reason why this kernel has none.
+    listing: OnceLock<Result<Listing, String>>,
 }
 
 impl Kernel {
@@ -37,6 +40,7 @@ impl Kernel {
             cpus: cpus::possible(),
             shared: Arc::default(),
             ports: Arc::default(),
+            listing: OnceLock::new(),
         })
     }
 
@@ -67,6 +71,16 @@ impl Kernel {
         let spec = self.available(request.service)?;
         let (btf, shared, ports) = (&self.btf, &self.shared, &self.ports);
         Installer { btf, cpus: self.cpus, spec, request, shared, ports }.install()
+    }
+
+    /// The maps and programs of the whole host that processes hold: maps with a descriptor or a mapping in user space,
+    /// and all programs.
+    ///
+    /// # Errors
+    /// This kernel does not list them, or a reading was interrupted.
+    pub fn held(&self) -> io::Result<BTreeSet<KernelObject>> {
+        let listing = self.listing.get_or_init(|| Listing::new(&self.btf).map_err(|error| error.to_string()));
+        listing.as_ref().map_err(|why| io::Error::other(why.clone()))?.held()
     }
 
     /// The kernel's ids of the programs that handlers share: one for each hook, or a few.

@@ -11,6 +11,7 @@ use qfabric_types::memory::{Down, Geometry, HEADER_BYTES, Stamp, Up, UpHeader, U
 
 use super::deferred::Positions;
 use super::delivery::{Functions, Place, Target, private};
+use super::holders::KernelObject;
 use super::state;
 use super::wake::Wake;
 use crate::bpf::{Kind, Loaded, Map, Mapping, Program};
@@ -47,6 +48,11 @@ impl UpMemory {
     /// The wake descriptor (a BPF ring buffer of one page): readable after an event for a sleeping reader.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
+    }
+
+    /// The maps whose descriptors the application receives.
+    pub fn objects(&self) -> io::Result<[KernelObject; 2]> {
+        Ok([KernelObject::Map(self.area.id()?), self.wake.object()?])
     }
 
     pub(super) fn private_fd(&self) -> BorrowedFd<'_> {
@@ -168,6 +174,11 @@ impl DownMemory {
     /// The area. Map it shared for reading and writing, `size_of::<Down>()` from offset 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
+    }
+
+    /// The map whose descriptor the application receives.
+    pub fn object(&self) -> io::Result<KernelObject> {
+        self.map.id().map(KernelObject::Map)
     }
 
     /// The attributes, mapped in this process.

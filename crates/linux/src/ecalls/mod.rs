@@ -10,6 +10,7 @@
 //! | favour servers of the CPU scheduler by events | [`Step::Favour`], [`Aim`] |
 //! | find ready sockets without a system call | [`SocketModule`] |
 //! | run E-code in the kernel on demand | [`KernelEngine`] |
+//! | find out what processes still hold of what they were given | [`Kernel::held`], [`FileWatch`] |
 //! | send a real-time signal with data | [`signal_queue`]; from the kernel: [`Step::Signal`] |
 //!
 //! Everything in the kernel lives as long as its descriptors. Nothing is pinned, so the kernel removes all of it when
@@ -32,6 +33,7 @@ mod engine;
 mod favour;
 mod follow;
 mod handler;
+mod holders;
 mod kernel;
 mod memory;
 mod options;
@@ -51,6 +53,7 @@ pub use engine::KernelEngine;
 pub use favour::Aim;
 pub use follow::{FollowReport, Followed};
 pub use handler::Installed;
+pub use holders::{FileWatch, KernelObject};
 pub use kernel::Kernel;
 pub use memory::{DownMemory, UpMemory};
 pub use ring::{EventRing, Record};

@@ -22,6 +22,7 @@ use qfabric_types::memory::{SOCKETS, SocketPage};
 
 use super::delivery;
 use super::handler::{refused, system};
+use super::holders::KernelObject;
 use super::source::helper;
 use super::wake::Wake;
 use super::{InstallError, Kernel, Unsupported};
@@ -79,6 +80,11 @@ impl SocketModule {
     /// A process that has this descriptor can bind its sockets with [`bind_socket`].
     pub fn bind_fd(&self) -> BorrowedFd<'_> {
         self.words.fd()
+    }
+
+    /// The maps whose descriptors the application receives.
+    pub fn objects(&self) -> io::Result<[KernelObject; 3]> {
+        Ok([self.wake.object()?, KernelObject::Map(self.page.id()?), KernelObject::Map(self.words.id()?)])
     }
 
     pub fn page(&self) -> &SocketPage {

@@ -35,6 +35,7 @@ pub(super) mod helper {
     pub(crate) const SK_STORAGE_GET: i32 = 107;
     pub(crate) const PROBE_READ_KERNEL: i32 = 113;
     pub(crate) const SEND_SIGNAL_THREAD: i32 = 117;
+    pub(crate) const SEQ_WRITE: i32 = 127;
     pub(crate) const RINGBUF_OUTPUT: i32 = 130;
     pub(crate) const RINGBUF_RESERVE: i32 = 131;
     pub(crate) const RINGBUF_SUBMIT: i32 = 132;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use qfabric_types::memory;
 
+use super::holders::KernelObject;
 use super::ring::whole_pages;
 use crate::bpf::{Map, Mapping};
 
@@ -27,6 +28,10 @@ impl Wake {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.ring.fd()
+    }
+
+    pub(super) fn object(&self) -> io::Result<KernelObject> {
+        self.ring.id().map(KernelObject::Map)
     }
 
     /// Makes the descriptor unreadable again. A reader in another process does this with its own mapping

@@ -94,6 +94,28 @@ fn calls_of_several_threads_are_handled_one_at_a_time() {
 }
 
 #[test]
+fn a_map_and_a_program_count_as_held_until_their_last_descriptor_is_closed() {
+    let Some(kernel) = kernel() else { return };
+    let memory = up(&kernel.service("app.call").unwrap().format);
+    let ask = Request::of("app.call").own();
+    let installed = ask.install(&kernel, &[Step::Memory { memory: &memory, position: None }], None).unwrap();
+    let [area, wake] = memory.objects().unwrap();
+    let objects = [area, wake, installed.call_object().unwrap()];
+    let held = || {
+        let held = kernel.held().unwrap();
+        objects.map(|object| held.contains(&object))
+    };
+    assert_eq!(held(), [true; 3]);
+    let [map, program] = [memory.fd(), installed.call_fd().unwrap()].map(|fd| fd.try_clone_to_owned().unwrap());
+    drop((installed, memory));
+    assert_eq!(held(), [true, false, true], "nobody has the wake descriptor");
+    drop(map);
+    assert_eq!(held(), [false, false, true], "that a program uses the map does not count");
+    drop(program);
+    assert_eq!(held(), [false; 3]);
+}
+
+#[test]
 fn a_chain_at_another_service_takes_no_calls() {
     let Some(kernel) = kernel() else { return };
     let ask = Request::with("timer", &[("period", "1s")]);
