@@ -107,7 +107,7 @@ fn chromium_computes_and_draws_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let page = "data:text/html,<p/id=answer></p><script>answer.textContent=6*7</script>";
     let line = format!(
-        "--max-bandwidth 1.4 -- timeout 300 {browser} --headless --no-sandbox --disable-gpu --no-first-run \
+        "--max-bandwidth 1.4 -- timeout -s KILL 300 {browser} --headless --no-sandbox --disable-gpu --no-first-run \
          --disable-background-networking --user-data-dir={} --dump-dom --screenshot=shot.png {page}",
         folder.path().join("profile").display()
     );

@@ -40,11 +40,11 @@ context.modules = [
 ";
 
 /// `$1` is `own` or `reserved`: the state of the threads of server and recorder in which the tone begins. Ends with the
-/// exit code of the player. The limit of the player is for a thread that never runs again.
+/// exit code of the player, after all three have ended.
 const SCRIPT: &str = r#"set -e
 export PIPEWIRE_RUNTIME_DIR=$PWD
 ports='{ adapter.auto-port-config = { mode = dsp position = preserve } }'
-trap 'kill $server $recorder $player 2>/dev/null || :' EXIT
+trap 'kill $server $recorder $player 2>/dev/null || :; wait' EXIT
 again() { tries=0; until "$@" 2>/dev/null; do [ $((tries += 1)) -lt 1000 ]; sleep 0.05; done; }
 # Field 41 of each thread's stat, counted from the bracket behind the name: 1 is SCHED_FIFO, 6 is SCHED_DEADLINE.
 policies() {
@@ -65,7 +65,7 @@ pw-record --target 0 -P "$ports" --rate 48000 --channels 1 --format s16 heard.wa
 again pw-link speaker:monitor_MONO pw-record:input_MONO
 again $1 $server
 again $1 $recorder
-timeout 300 pw-play --target 0 -P "$ports" tone.wav & player=$!
+pw-play --target 0 -P "$ports" tone.wav & player=$!
 again pw-link pw-play:output_MONO speaker:playback_MONO
 wait $player
 kill -INT $recorder
@@ -113,7 +113,9 @@ fn play(threads: &str) -> Option<String> {
     fs::write(file("tone.wav"), tone()).unwrap();
     let daemon = Daemon::start_logging(folder.path(), "", File::create(file("log")).unwrap().into());
     let mut run = qfabric(folder.path());
-    run.args(["run", "--period", "21ms", "--", "sh", "script", threads]).current_dir(folder.path());
+    // The limit is for a thread that never runs again. It ends the script with all programs that it started.
+    let limit = ["timeout", "-s", "KILL", "300"];
+    run.args(["run", "--period", "21ms", "--"]).args(limit).args(["sh", "script", threads]).current_dir(folder.path());
     Answer::of(&mut run).expect(0, &["reserved on average"]);
     drop(daemon);
     let (samples, parts) = heard(&fs::read(file("heard.wav")).unwrap());
