@@ -152,6 +152,20 @@ fn a_source_that_passes_a_sink_over_asks_about_the_events_of_those_that_have_lef
     assert_eq!(submit(&mut world), (1, 0));
 }
 
+#[test]
+fn events_too_few_for_a_report_are_known_to_be_read_within_two_seconds() {
+    let (mut world, hosts, sink) = world(4_095);
+    let source = join(&mut world, &hosts[1]);
+    let told = |world: &Memory| world.node(&hosts[1]).source_counts(source).expect("the source is there").delivered;
+    assert_eq!(fill(&mut world, &hosts[1], source, 7), 7);
+    world.run_for(Nanos::from_millis(150));
+    assert_eq!(take(&mut world, &hosts[0], sink), 7);
+    world.run_for(Nanos::from_millis(50));
+    assert_eq!(told(&world), 0, "the source has not asked");
+    world.run_for(Nanos::from_millis(1_750));
+    assert_eq!(told(&world), 7);
+}
+
 /// Takes the frames that a node has to send; discards its other outputs.
 fn frames(node: &mut Node) -> Vec<(Lane, Vec<u8>)> {
     let mut frames = Vec::new();

@@ -4,14 +4,17 @@
 //! ```text
 //! 16 wake-ups, each within 100 µs of the one before ──> busy: the socket's thread reads the connection
 //! busy, and its ring is empty ──> the thread looks again after 50 µs; meanwhile the connection need not wake it
-//!                                 (after 150 µs if it found few, and the application queues large events)
+//!                                 (after 150 µs if it found few, and the application queues large events that have
+//!                                 no deadlines)
 //! 4 looks without a message ──> the connection wakes the thread again
 //! ```
 //!
 //! A real-time thread that is woken for each event takes it before the publisher writes the next one, so that no batch
 //! ever forms, and each event costs a wake-up in each process on its way.
 
+use qfabric_channel::Limits;
 use qfabric_types::api::channel::LeaseId;
+use qfabric_types::channel_wire::SubmitRequest;
 use qfabric_types::{Instant, Nanos};
 
 /// A wake-up within this time of the one before is quick.
@@ -21,7 +24,7 @@ const QUICK: u8 = 16;
 const QUIET: Nanos = Nanos::from_millis(10);
 /// Time between two looks at the ring of a busy connection: the longest additional latency of its events.
 const LOOK: Nanos = Nanos::from_micros(50);
-/// The same, if the application sends events of at least [`LARGE`] bytes, does not wait for their answers, and the last
+/// The same, if the application sends large events without deadlines, does not wait for their answers, and the last
 /// look found less than [`ENOUGH`]. At 20,000 events a second, a look after 50 µs finds one event. Each look costs a
 /// timer, a wake-up of the network's thread, a write, and a wake-up of the other host, so several events have to share
 /// these.
@@ -29,8 +32,11 @@ const LOOK_FOR_LARGE: Nanos = Nanos::from_micros(150);
 /// Messages that share the costs of a look. An application that writes more in [`LOOK`] would soon have to wait for
 /// answers: it may have 192 KiB of events without them.
 const ENOUGH: usize = 4;
-/// Bytes of a large event. Smaller ones come at higher rates, so that a look after 50 µs finds several.
+/// Bytes of the smallest large event. Smaller ones come at higher rates, so that a look after 50 µs finds several.
 const LARGE: usize = 4 << 10;
+/// Bytes of the largest one. A longer event comes in parts, and the application soon waits: for room in the ring, or
+/// for answers, because it may have 192 KiB or one event without them.
+const LARGEST: usize = Limits::WHOLE;
 /// After this number of looks in a row without a message, the connection has to wake the thread: looking pays only for
 /// connections with some thousand messages a second.
 const VAIN_LOOKS: u8 = 4;
@@ -44,7 +50,7 @@ pub(super) struct Habit {
     quick: u8,
     /// Number of successive looks that found no message.
     vain: u8,
-    /// The last event was large, and the application does not wait for its answer.
+    /// The last event was large and had no deadline, and the application does not wait for its answer.
     queues_large: bool,
     /// The socket's thread reads the connection.
     pub is_busy: bool,
@@ -59,9 +65,15 @@ impl Habit {
         std::mem::replace(&mut self.is_busy, is_busy) != is_busy
     }
 
-    /// Records an event of `bytes` bytes. `is_queued`: the application does not wait for its answer.
-    pub(super) fn submitted(&mut self, bytes: usize, is_queued: bool) {
-        self.queues_large = is_queued && bytes >= LARGE;
+    /// Records an event.
+    pub(super) fn submitted(&mut self, event: &SubmitRequest<'_>) {
+        let is_urgent = !event.keep || event.deadline_ns != 0;
+        self.queues_large = !is_urgent && (LARGE..=LARGEST).contains(&event.payload.len());
+    }
+
+    /// Records a part of an event that is not complete.
+    pub(super) fn sent_part(&mut self) {
+        self.queues_large = false;
     }
 
     /// Records that the ring is empty now, after `read` messages. True: the thread should look again.
@@ -80,7 +92,7 @@ impl Habit {
     }
 
     /// Time to the next look, after one that found `read` messages.
-    fn look(&self, read: usize) -> Nanos {
+    pub(super) fn look(&self, read: usize) -> Nanos {
         if self.queues_large && read < ENOUGH { LOOK_FOR_LARGE } else { LOOK }
     }
 }
@@ -159,21 +171,25 @@ mod tests {
 
     #[test]
     fn large_events_that_nobody_waits_for_gather_for_longer_unless_another_connection_is_due() {
-        let (mut looks, now) = (Looks::default(), Instant::ZERO + QUIET);
-        let mut due = |id, events: &[(usize, bool)]| {
+        let (mut looks, now, bytes) = (Looks::default(), Instant::ZERO + QUIET, [0_u8; LARGEST + 1]);
+        let queued = |most: usize| SubmitRequest { keep: true, payload: &bytes[..most], ..SubmitRequest::default() };
+        let large = queued(LARGE);
+        let mut due = |id, events: &[SubmitRequest<'_>]| {
             let mut habit = Habit { is_busy: true, ..Habit::default() };
-            events.iter().for_each(|(bytes, is_queued)| habit.submitted(*bytes, *is_queued));
+            events.iter().for_each(|event| habit.submitted(event));
             assert!(looks.again(id, &mut habit, events.len(), now));
             looks.next()
         };
-        assert_eq!(due(1, &[(100, true), (LARGE, true)]), Some(now + LOOK_FOR_LARGE));
-        assert_eq!(due(2, &[(LARGE, true)]), Some(now + LOOK_FOR_LARGE));
-        assert_eq!(due(3, &[(LARGE, true), (LARGE, false)]), Some(now + LOOK), "the application may wait for it");
-        assert_eq!(due(4, &[(LARGE, true)]), Some(now + LOOK));
+        assert_eq!(due(1, &[queued(100), large]), Some(now + LOOK_FOR_LARGE));
+        assert_eq!(due(2, &[queued(LARGEST)]), Some(now + LOOK_FOR_LARGE));
+        let waited_for = SubmitRequest { keep: false, ..large };
+        assert_eq!(due(3, &[large, waited_for]), Some(now + LOOK), "the application may wait for it");
+        assert_eq!(due(4, &[large]), Some(now + LOOK));
         assert_eq!(looks.take(now + LOOK), [1, 2, 3, 4]);
-        for (bytes, read) in [(LARGE - 1, 1), (LARGE, ENOUGH)] {
-            let mut habit = Habit { is_busy: true, ..Habit::default() };
-            habit.submitted(bytes, true);
+        let in_time = SubmitRequest { deadline_ns: 1, ..large };
+        for (event, read) in [(queued(LARGE - 1), 1), (queued(LARGEST + 1), 1), (in_time, 1), (large, ENOUGH)] {
+            let (mut habit, bytes) = (Habit { is_busy: true, ..Habit::default() }, event.payload.len());
+            habit.submitted(&event);
             assert!(looks.again(5, &mut habit, read, now));
             assert_eq!((looks.next(), looks.take(now + LOOK)), (Some(now + LOOK), vec![5]), "{bytes} B, {read} read");
         }

@@ -261,7 +261,10 @@ impl Fabric {
                 // A message that came in parts is not in the buffer.
                 source.map(|source| (source, (!std::ptr::eq(message, piece)).then(|| message.to_vec())))
             }
-            ReassemblyOutcome::More => None,
+            ReassemblyOutcome::More => {
+                registry.leases.get_mut(&id).into_iter().for_each(|lease| lease.habit.sent_part());
+                None
+            }
             ReassemblyOutcome::Nonsense => {
                 count(&self.totals.nonsense);
                 None
@@ -322,7 +325,7 @@ impl Fabric {
     fn submit(&self, registry: &mut Registry, id: LeaseId, submit: &SubmitRequest<'_>) -> Option<SourceId> {
         let source = SourceId(submit.source);
         let waits = registry.leases.get_mut(&id).is_some_and(|lease| {
-            lease.habit.submitted(submit.payload.len(), submit.keep);
+            lease.habit.submitted(submit);
             // Events of one source stay in order.
             lease.held.has(source)
         });

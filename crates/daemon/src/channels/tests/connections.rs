@@ -1,5 +1,7 @@
 //! Events to an application's connection, and messages from it.
 
+use qfabric_types::channel_wire::parts;
+
 use super::*;
 
 #[test]
@@ -173,6 +175,26 @@ fn who_says_much_is_heard_in_turns_and_nonsense_is_counted() {
     host.fabric.mailbox.take(&mut noted);
     assert_eq!((heard(), noted.unread), (164, vec![alice.lease]));
     assert_eq!(host.fabric.totals.nonsense.load(Ordering::Relaxed), 1);
+}
+
+/// The publisher of an event in parts may wait for room in its ring.
+#[test]
+fn a_connection_that_has_sent_a_part_of_an_event_is_looked_at_as_soon_as_others() {
+    let host = Host::start(Vec::new());
+    let (alice, End(mut duplex, socket)) = host.reader(ALICE);
+    alice.create("video").unwrap();
+    let source = alice.source("video").unwrap();
+    let (mut whole, mut long, mut part, mut buffer) = (Vec::new(), Vec::new(), Vec::new(), vec![0; MAX_MESSAGE]);
+    let event = SubmitRequest { source: source.0, keep: true, payload: &[0; 16 << 10], ..SubmitRequest::default() };
+    FromClient::Submit(event).encode(&mut whole);
+    FromClient::Submit(SubmitRequest { payload: &[0; 64 << 10], ..event }).encode(&mut long);
+    assert!(parts(&long).next(&mut part));
+    let mut look_after = |message: &[u8]| {
+        assert!(duplex.send(&socket, message).unwrap());
+        host.fabric.read_messages(alice.lease, &mut buffer, None);
+        host.fabric.registry().leases[&alice.lease].habit.look(1)
+    };
+    assert!(look_after(&whole) > look_after(&part));
 }
 
 /// A panic that the socket's thread contains does not leave a connection that nothing wakes any more.
