@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -15,6 +16,7 @@ const WIDTH: usize = 300;
 pub(crate) struct Failures {
     out: Mutex<Output>,
     errors: Mutex<Vec<String>>,
+    read: AtomicU64,
 }
 
 impl Failures {
@@ -26,12 +28,27 @@ impl Failures {
     ) -> std::io::Result<Child> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         if let Some(out) = child.stdout.take() {
-            copies.spawn(move || each_line(out, |line| self.out_line(line)));
+            copies.spawn(move || self.each_line(out, |line| self.out_line(line)));
         }
         if let Some(err) = child.stderr.take() {
-            copies.spawn(move || each_line(err, |line| self.err_line(line)));
+            copies.spawn(move || self.each_line(err, |line| self.err_line(line)));
         }
         Ok(child)
+    }
+
+    fn each_line(&self, from: impl Read, mut line: impl FnMut(&str)) {
+        let mut from = BufReader::new(from);
+        let mut bytes = Vec::new();
+        while from.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            line(String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']));
+            bytes.clear();
+        }
+    }
+
+    /// The number of lines so far.
+    pub(crate) fn lines_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 
     fn out_line(&self, line: &str) {
@@ -52,15 +69,6 @@ impl Failures {
         let mut lines = self.out.lock().unwrap_or_else(PoisonError::into_inner).lines();
         lines.extend(self.errors.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned());
         lines
-    }
-}
-
-fn each_line(from: impl Read, mut line: impl FnMut(&str)) {
-    let mut from = BufReader::new(from);
-    let mut bytes = Vec::new();
-    while from.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
-        line(String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']));
-        bytes.clear();
     }
 }
 
@@ -194,5 +202,6 @@ FAILED bindings/python/tests/test_x.py::test_y - assert 1 == 2";
         command.args(["-c", "echo '---- t stdout ----'; echo last; echo 'error: 1 target failed:' >&2"]);
         thread::scope(|copies| failures.spawn(command, copies).unwrap().wait().unwrap());
         assert_eq!(failures.lines(), ["- t", "    last", "error: 1 target failed:"]);
+        assert_eq!(failures.lines_read(), 3);
     }
 }

@@ -1,9 +1,9 @@
 //! Runs a command, and says where its threads stand if it does not end.
 //!
 //! A hang on somebody else's machine shows nothing: the run is ended from outside after an hour. Here the report names
-//! each thread that is left, with the function of the kernel in which it sleeps, before all of them are ended. The limit
-//! is several times what a slow machine needs, so it decides about no test that makes progress; on a machine that is
-//! loaded on purpose, the variable `HANG_AFTER_MINUTES` replaces it.
+//! each thread that is left, with the function of the kernel in which it sleeps, before all of them are ended. Where
+//! the command's lines are read, each of them is progress and begins the limit anew, so that a loaded machine, which
+//! needs many times the time, fails no test. The variable `HANG_AFTER_MINUTES` replaces the limit.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
@@ -26,10 +26,14 @@ pub(crate) fn run_or_report(command: Cmd<'_>, longest: Duration) -> Result<()> {
     within(command, limit(longest)?, |mut command| command.spawn())
 }
 
-/// As [`run_or_report`]; the failures that the command's lines report are kept.
+/// Runs the command to its end; the failures that its lines report are kept.
+///
+/// # Errors
+/// As [`run_or_report`], but `longest` is the time without a line.
 pub(crate) fn run_and_search(command: Cmd<'_>, longest: Duration, failures: &Failures) -> Result<()> {
     let longest = limit(longest)?;
-    std::thread::scope(|copies| within(command, longest, |command| failures.spawn(command, copies)))
+    let lines = || failures.lines_read();
+    std::thread::scope(|copies| progressing(command, longest, lines, |command| failures.spawn(command, copies)))
 }
 
 fn limit(longest: Duration) -> Result<Duration> {
@@ -40,22 +44,40 @@ fn limit(longest: Duration) -> Result<Duration> {
 }
 
 fn within(command: Cmd<'_>, longest: Duration, spawn: impl FnOnce(Command) -> io::Result<Child>) -> Result<()> {
+    progressing(command, longest, || 0, spawn)
+}
+
+/// Runs the command until it ends, or until `steps` has been the same number for `longest`.
+fn progressing(
+    command: Cmd<'_>,
+    longest: Duration,
+    steps: impl Fn() -> u64,
+    spawn: impl FnOnce(Command) -> io::Result<Child>,
+) -> Result<()> {
     let text = command.to_string();
     eprintln!("$ {text}");
     let mut child = spawn(command.into()).with_context(|| format!("start {text}"))?;
-    let begun = Instant::now();
-    while begun.elapsed() < longest {
+    let (mut since, mut last) = (Instant::now(), steps());
+    loop {
         if let Some(status) = child.try_wait()? {
             return if status.success() { Ok(()) } else { bail!("{text}: {status}") };
+        }
+        let now = steps();
+        if now != last {
+            (since, last) = (Instant::now(), now);
+        }
+        if since.elapsed() >= longest {
+            break;
         }
         std::thread::sleep(Duration::from_millis(200));
     }
     let left = family(child.id());
-    eprintln!("{text} has not ended after {} s. Its processes and threads:", longest.as_secs());
+    eprintln!("{text} made no progress for {} s. Its processes and threads:", longest.as_secs());
     left.iter().for_each(|pid| eprint!("{}", threads(*pid)));
     end(&mut child, &left)?;
     bail!(
-        "{text}: ended after {} s; a process of it hangs, see the list above; on a loaded machine set {LIMIT}",
+        "{text}: ended after {} s without progress; a process of it hangs, see the list above; on a loaded machine set \
+         {LIMIT}",
         longest.as_secs()
     )
 }
@@ -134,7 +156,7 @@ mod tests {
         let mark = format!("86400.{}", std::process::id());
         let hangs = cmd!(sh, "sh -c 'sleep '{mark}' & wait'");
         let hangs = within(hangs, Duration::from_secs(2), start).unwrap_err().to_string();
-        assert!(hangs.contains("ended after 2 s"), "{hangs}");
+        assert!(hangs.contains("ended after 2 s without progress"), "{hangs}");
         let is_left = |pid: u32| {
             fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
                 let line = String::from_utf8_lossy(&line).replace('\0', " ");
@@ -144,6 +166,22 @@ mod tests {
         while processes().any(is_left) {
             std::thread::sleep(Duration::from_millis(10)); // it was killed, and ends when it runs next
         }
+    }
+
+    /// The command ends after five looks, 0.8 s. Each of them sees progress; without it, the limit would end it.
+    #[test]
+    fn a_command_that_makes_progress_is_not_ended() {
+        let (sh, folder) = (Shell::new().unwrap(), tempfile::tempdir().unwrap());
+        let (end, looks) = (folder.path().join("end"), std::cell::Cell::new(0));
+        let steps = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 5 {
+                std::fs::write(&end, "").unwrap();
+            }
+            looks.get()
+        };
+        let waits = cmd!(sh, "sh -c 'until [ -e $0 ]; do sleep 0.01; done' {end}");
+        progressing(waits, Duration::from_millis(400), steps, start).unwrap();
     }
 
     #[test]

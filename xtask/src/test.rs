@@ -15,8 +15,8 @@ use crate::{laboratory, setup, skips};
 /// The packages of `cargo test`. Other jobs with the same packages find the build of the tests.
 pub(crate) const TESTED: [&str; 3] = ["--workspace", "--exclude", "qfabric-python"];
 
-/// After this, a test hangs. All of them need some 25 minutes on two CPUs, with their build, and up to twice that beside
-/// other work.
+/// After this time without a line, a test hangs. The longest such time is that of linking all programs of tests; Cargo
+/// prints no line for it.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Runs Rust tests (the tests of the C interface compile the C examples), then Python, then the short run on a newer

@@ -7,7 +7,7 @@ import pytest
 
 import qfabric
 
-from test_daemon import start
+from test_daemon import PATIENCE, start
 
 FRAME = "struct frame { int number; int size; };"
 ODD = "return input.number % 2;"
@@ -30,7 +30,7 @@ def test_handlers_receive_the_events_that_filters_let_pass(channels):
     sent = [source.submit({"number": number}, attributes={"rate": 25}) for number in (1, 2, 3)]
     assert [event["filtered"] for event in sent] == [0, 1, 0]
     while len(seen) < 2:
-        assert channels.poll(5)
+        assert channels.poll(PATIENCE)
     assert [event["event"]["number"] for event in seen] == [1, 3]
     assert seen[0]["host"] == channels.host == "alpha" and seen[0]["attributes"] == {"rate": 25}
     assert video.info["filters"][0]["calls"] == 3
@@ -76,7 +76,7 @@ def test_a_sink_without_a_handler_is_read_with_next_and_a_refusal_names_the_next
     video = channels.create("video", FRAME)
     sink = video.sink_subscribe(attributes={"load": 3})
     video.source_subscribe().submit({"number": 7})
-    assert sink.next(5)["event"]["number"] == 7 and sink.next(0) is None
+    assert sink.next(PATIENCE)["event"]["number"] == 7 and sink.next(0) is None
     with pytest.raises(qfabric.Refused, match="exists"):
         channels.create("video", FRAME)
     with pytest.raises(qfabric.Refused, match="channel ls"):
@@ -97,11 +97,11 @@ def test_a_sink_that_has_left_is_not_polled_any_more(channels):
     for number in (1, 2):
         source.submit({"number": number})
     while not seen:
-        assert channels.poll(5)
+        assert channels.poll(PATIENCE)
     video.sink_subscribe(lambda event: seen.append(event["event"]["number"]))
     source.submit({"number": 3})
     while len(seen) < 2:
-        assert channels.poll(5)
+        assert channels.poll(PATIENCE)
     source.leave()
     assert seen == [1, 3] and len(channels._open) == 2  # the channel and the second sink
 
@@ -114,7 +114,7 @@ def test_an_event_for_a_sink_without_a_handler_does_not_keep_poll_busy(channels)
     channels._handle_notices = lambda: looks.append(None) or handle_notices()
     assert channels.poll(0.5) == 0
     assert len(looks) <= 110  # 5 ms lie between two looks, after a few shorter pauses
-    assert read_with_next.next(5)["event"]["number"] == 1
+    assert read_with_next.next(PATIENCE)["event"]["number"] == 1
 
 
 def test_a_signal_interrupts_waiting_for_an_event(channels):
@@ -123,7 +123,7 @@ def test_a_signal_interrupts_waiting_for_an_event(channels):
 
     sink = channels.create("video", FRAME).sink_subscribe()
     before = signal.signal(signal.SIGALRM, interrupt)
-    faulthandler.dump_traceback_later(60, exit=True)  # a call that does not look at signals would wait for an hour
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)  # a call that ignores signals would wait for an hour
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     with pytest.raises(InterruptedError):
         sink.next(3600)
@@ -136,10 +136,10 @@ def test_queued_events_wait_for_a_slow_sink_in_order(channels):
     sink = video.sink_subscribe(capacity=4)
     source = video.source_subscribe()
     for number in range(200):
-        source.submit_queued({"number": number}, attributes={"rate": 25}, patience=30)
+        source.submit_queued({"number": number}, attributes={"rate": 25}, patience=PATIENCE)
     assert not source.drain(0)
-    assert [sink.next(30)["event"]["number"] for _ in range(200)] == list(range(200))
-    assert source.drain(30)
+    assert [sink.next(PATIENCE)["event"]["number"] for _ in range(200)] == list(range(200))
+    assert source.drain(PATIENCE)
     source.leave()
     with pytest.raises(ValueError, match="has left"):
         source.drain()
@@ -158,7 +158,7 @@ def test_a_sink_is_told_which_transcoders_of_the_source_were_applied(channels):
     reverse = ("a_reverse", lambda data: data[::-1], False)
     source.set_transcoders(("half", halve, True), reverse, ("five", lambda data: 5, False), ("b", 3, False))
     source.submit({"number": 1}, attributes={"rate": 25}, tail=b"abcd")
-    event = sink.next(5)
+    event = sink.next(PATIENCE)
     assert (event["event"]["tail"], event["attributes"]["rate"]) == (b"ca".hex(), 25)
     assert qfabric.transcoded(event) == ["half", "a_reverse"]
     failed = [notice for notice in channels.notices if notice["kind"] == "transcoder failed"]
@@ -173,5 +173,5 @@ def test_a_sink_is_told_which_transcoders_of_the_source_were_applied(channels):
         source.set_transcoders(("half", halve, True), ("half", halve, True))
     source.set_transcoders()
     source.submit({"number": 3}, tail=b"abcd")
-    event = sink.next(5)
+    event = sink.next(PATIENCE)
     assert (event["event"]["number"], event["event"]["tail"], qfabric.transcoded(event)) == (3, b"abcd".hex(), [])

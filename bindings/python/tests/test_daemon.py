@@ -12,6 +12,8 @@ import pytest
 import qfabric
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+# Bound of every wait in seconds; longer than any step, even with eight hogs per core.
+PATIENCE = 120
 
 
 def program():
@@ -28,10 +30,10 @@ def start(folder, text):
     socket = folder / "qfabric.sock"
     log = open(folder / "log", "w")
     config = folder / "daemon.toml"
-    config.write_text(text)
+    config.write_text(f'{text}\n[api]\ntimeout = "{PATIENCE}s"\n')
     command = [program(), "daemon", "--config", config, "--directory", folder]
     daemon = subprocess.Popen(command, stdout=log, stderr=log)
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while not socket.exists():
         if daemon.poll() is not None or time.monotonic() > until:
             log = (folder / "log").read_text()
@@ -42,7 +44,7 @@ def start(folder, text):
         time.sleep(0.02)
     yield str(socket)
     daemon.terminate()
-    assert daemon.wait(20) == 0
+    assert daemon.wait(PATIENCE) == 0
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def burn(seconds):
 
 def eventually(holds):
     """Waits, because a thread that ends in an overrun leaves SCHED_DEADLINE a little after its session."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)

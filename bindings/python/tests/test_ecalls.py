@@ -12,7 +12,7 @@ import pytest
 
 import qfabric
 
-from test_daemon import in_child, socket  # noqa: F401: a fixture
+from test_daemon import PATIENCE, in_child, socket  # noqa: F401: a fixture
 
 SAMPLE = "struct sample { long value; };"
 
@@ -28,11 +28,11 @@ def test_events_are_filtered_where_they_are_raised_and_read_from_memory(ecalls):
     events = ecalls.subscribe("py.sample", code="return input.value > attr.limit;", attributes={"limit": 1})
     for value in (1, 2, 3):
         service.raise_event({"value": value})
-    assert [events.next(5)["value"], events.next(5)["value"]] == [2, 3]
+    assert [events.next(PATIENCE)["value"], events.next(PATIENCE)["value"]] == [2, 3]
     ecalls["limit"] = 10
     service.raise_event({"value": 9})
     service.raise_event({"value": 11})
-    assert events.next(5)["value"] == 11 and ecalls["limit"] == 10
+    assert events.next(PATIENCE)["value"] == 11 and ecalls["limit"] == 10
     assert events.flag == 3 and events.info["counters"]["blocked"] == 2
     assert "py.sample" in [service["name"] for service in ecalls.services()]
     events.unsubscribe()
@@ -60,7 +60,7 @@ def test_a_signal_carries_the_value(ecalls):
     service = ecalls.register_service("py.signal", SAMPLE)
     ecalls_subscription = ecalls.subscribe("py.signal", memory_up=None, signal=signal.SIGRTMIN)
     service.raise_event({"value": 7})
-    assert signal.sigtimedwait([signal.SIGRTMIN], 5) is not None
+    assert signal.sigtimedwait([signal.SIGRTMIN], PATIENCE) is not None
     assert ecalls_subscription.info["counters"]["signals"] == 1
 
 
@@ -68,13 +68,13 @@ def test_a_call_is_answered(ecalls):
     service = ecalls.register_service("py.double", SAMPLE)
 
     def answer():
-        kind, call, data = ecalls.next_notice(5)
+        kind, call, data = ecalls.next_notice(PATIENCE)
         assert kind == "call"
         ecalls.reply(call, struct.pack("q", 2 * struct.unpack("q", data)[0]))
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert struct.unpack("q", ecalls.call("py.double", struct.pack("q", 21), timeout=3)) == (42,)
+    assert struct.unpack("q", ecalls.call("py.double", struct.pack("q", 21), timeout=PATIENCE / 2)) == (42,)
     thread.join()
     service.unregister()
 
@@ -104,7 +104,7 @@ def test_closing_the_connection_ends_what_was_made_with_it(socket):  # noqa: F81
 def test_a_subscription_without_memory_has_no_events_to_wait_for(ecalls):
     _service = ecalls.register_service("py.bare", SAMPLE)  # ends when nobody refers to it
     events = ecalls.subscribe("py.bare", memory_up=None, signal=signal.SIGRTMIN)
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     assert events.next(3600) is None
     faulthandler.cancel_dump_traceback_later()
 
@@ -121,7 +121,7 @@ def test_a_fast_call_needs_its_service_and_at_most_eight_numbers(ecalls):
 def test_a_thread_that_waits_for_an_event_does_not_stop_the_others(ecalls):
     service = ecalls.register_service("py.held", SAMPLE)
     events = ecalls.subscribe("py.held")
-    faulthandler.dump_traceback_later(60, exit=True)  # a call that holds the interpreter would hang here
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)  # a call that holds the interpreter would hang here
     waiting, asking = threading.Event(), threading.Event()
     seen = []
 
@@ -166,6 +166,6 @@ def test_a_child_of_a_fork_leaves_its_parents_events_alone(ecalls):
         return True
 
     assert in_child(tried)
-    assert events.next(5)["value"] == 1
+    assert events.next(PATIENCE)["value"] == 1
     service.raise_event({"value": 2})
-    assert events.next(5)["value"] == 2
+    assert events.next(PATIENCE)["value"] == 2

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from test_daemon import in_child, program
+from test_daemon import PATIENCE, in_child, program
 
 import qfabric
 
@@ -27,30 +27,30 @@ def opened(realm, server, service="film", **more):
 def test_messages_arrive_in_both_directions_and_the_mode_is_switched(realm):
     with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
         assert server.accept(0.01) is None
-        with opened(realm, server, dscp=46) as client, server.accept(10) as accepted:
+        with opened(realm, server, dscp=46) as client, server.accept(PATIENCE) as accepted:
             assert (client.peer, accepted.peer) == ("wall", "cam")
             assert client.send(b"picture" * 1000, kind="I") == 0
             client.set_partially_reliable(True)
             assert client.send(b"sound", kind="audio", deadline=20) == 1
-            assert accepted.receive(20) == (0, "I", b"picture" * 1000, [], 0.0)
-            assert accepted.receive(20).kind == "audio"
-            assert accepted.send(b"answer") == 0 and client.receive(20).data == b"answer"
+            assert accepted.receive(PATIENCE) == (0, "I", b"picture" * 1000, [], 0.0)
+            assert accepted.receive(PATIENCE).kind == "audio"
+            assert accepted.send(b"answer") == 0 and client.receive(PATIENCE).data == b"answer"
             assert client.receive(0.01) is None
             client.replace_carrier(server.address)
-            client.flush(20)
+            client.flush(PATIENCE)
             assert client.statistics["delivered"] == 2
             with pytest.raises(ValueError, match="qfabric net profile"):
                 client.record_delays(realm / "net-wall.json", [60_000])
             client.rebind("127.0.0.1:0", carrier=1)
-            assert client.send(b"from another port") == 2 and accepted.receive(20).number == 2
-            client.flush(20)
+            assert client.send(b"from another port") == 2 and accepted.receive(PATIENCE).number == 2
+            client.flush(PATIENCE)
             events = list(iter(client.event, None))
             outcomes = [event["outcome"] for event in events if event["event"] == "outcome"]
             assert outcomes == ["delivered"] * 3
             assert {"event": "carrier_attached", "carrier": 1} in events
             client.finish()
             accepted.finish()
-            assert client.wait_for_end(20) == "both sides finished"
+            assert client.wait_for_end(PATIENCE) == "both sides finished"
     with pytest.raises(ValueError, match="closed"):
         client.send(b"x")
 
@@ -60,7 +60,7 @@ def test_a_signal_interrupts_waiting(realm):
         raise InterruptedError
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    faulthandler.dump_traceback_later(60, exit=True)  # a call that does not look at signals would wait for an hour
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)  # a call that ignores signals would wait for an hour
     with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(InterruptedError):
@@ -100,10 +100,10 @@ def test_a_child_of_a_fork_leaves_its_parents_connections_and_service_alone(real
         return True
 
     with qfabric.ServerConnection("127.0.0.1:0", realm / "wall", "wall", "film") as server:
-        with opened(realm, server) as client, server.accept(10) as accepted:
-            assert client.send(b"before") == 0 and accepted.receive(20).data == b"before"
+        with opened(realm, server) as client, server.accept(PATIENCE) as accepted:
+            assert client.send(b"before") == 0 and accepted.receive(PATIENCE).data == b"before"
             assert in_child(child)
-            assert client.send(b"after") == 1 and accepted.receive(20).data == b"after"
-            assert accepted.send(b"answer") == 0 and client.receive(20).data == b"answer"
-            with opened(realm, server) as another, server.accept(10) as there:
-                assert another.send(b"new") == 0 and there.receive(20).data == b"new"
+            assert client.send(b"after") == 1 and accepted.receive(PATIENCE).data == b"after"
+            assert accepted.send(b"answer") == 0 and client.receive(PATIENCE).data == b"answer"
+            with opened(realm, server) as another, server.accept(PATIENCE) as there:
+                assert another.send(b"new") == 0 and there.receive(PATIENCE).data == b"new"

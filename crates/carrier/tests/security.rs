@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{ACCESS, PATIENCE, Realm, finish, name, receive_all, send_all, target};
+use common::{ACCESS, PATIENCE, Realm, finish, name, patient, receive_all, send_all, target};
 use qfabric_carrier::{ClientConnection, Engine, Error, Options, ServerConnection, Target, Tls};
 use qfabric_types::RandomNumbers;
 
@@ -23,12 +23,12 @@ fn refused(result: Result<ClientConnection, Error>) -> String {
 #[test]
 fn a_certificate_of_another_authority_opens_no_connection() {
     let (ours, theirs) = (Realm::new(), Realm::new());
-    let server = ours.serve(Options::default());
-    let said = refused(theirs.open("cam", server.address(), Options::default()));
+    let server = ours.serve(patient());
+    let said = refused(theirs.open("cam", server.address(), patient()));
     assert!(said.contains("another authority"), "{said}");
     // A client that believes the service, and shows a certificate that the service does not believe.
     let mixed = Tls { ca: ours.folder.path().join("ca.pem"), ..theirs.tls("cam") };
-    let said = refused(ClientConnection::open(target(server.address()), mixed, Options::default()));
+    let said = refused(ClientConnection::open(target(server.address()), mixed, patient()));
     assert!(said.contains("another authority"), "{said}");
     assert!(server.accept(Duration::from_millis(100)).is_err());
 }
@@ -36,9 +36,9 @@ fn a_certificate_of_another_authority_opens_no_connection() {
 #[test]
 fn an_expired_certificate_is_refused_with_the_next_step() {
     let realm = Realm::new();
-    let server = realm.serve(Options::default());
+    let server = realm.serve(patient());
     let expired = expired(&realm, "cam");
-    let said = refused(ClientConnection::open(target(server.address()), expired, Options::default()));
+    let said = refused(ClientConnection::open(target(server.address()), expired, patient()));
     assert!(said.contains("expired") && said.contains("qfabric channel issue"), "{said}");
 }
 
@@ -62,24 +62,24 @@ fn expired(realm: &Realm, host: &str) -> Tls {
 #[test]
 fn a_host_without_the_right_is_refused_with_the_rule() {
     let realm = Realm::new();
-    let server = realm.serve(Options::default());
-    let said = refused(realm.open("other", server.address(), Options::default()));
+    let server = realm.serve(patient());
+    let said = refused(realm.open("other", server.address(), patient()));
     assert!(said.contains("other may not connect to the service film") && said.contains("`connect`"), "{said}");
     let elsewhere = Target { service: name("news"), ..target(server.address()) };
-    let said = refused(ClientConnection::open(elsewhere, realm.tls("cam"), Options::default()));
+    let said = refused(ClientConnection::open(elsewhere, realm.tls("cam"), patient()));
     assert!(said.contains("no service news here"), "{said}");
 }
 
 #[test]
 fn a_client_refuses_a_host_that_it_did_not_mean() {
     let realm = Realm::new();
-    let server = realm.serve(Options::default());
+    let server = realm.serve(patient());
     let meant = Target { host: Some(name("other")), ..target(server.address()) };
-    let said = refused(ClientConnection::open(meant, realm.tls("cam"), Options::default()));
+    let said = refused(ClientConnection::open(meant, realm.tls("cam"), patient()));
     assert!(said.contains("the wanted host is other") && said.contains("host wall"), "{said}");
     let mut tls = realm.tls("cam");
     tls.access.hosts.remove(&name("wall"));
-    let said = refused(ClientConnection::open(target(server.address()), tls, Options::default()));
+    let said = refused(ClientConnection::open(target(server.address()), tls, patient()));
     assert!(said.contains("not among `hosts`"), "{said}");
 }
 
@@ -87,8 +87,8 @@ fn a_client_refuses_a_host_that_it_did_not_mean() {
 fn another_host_cannot_attach_to_a_session() {
     let realm = Realm::new();
     fs::write(realm.folder.path().join("access.toml"), ACCESS.replace("[\"cam\"]", "[\"*\"]")).unwrap();
-    let (server, client, accepted) = realm.pair(&Options::default());
-    let other = realm.open("other", server.address(), Options::default()).unwrap();
+    let (server, client, accepted) = realm.pair(&patient());
+    let other = realm.open("other", server.address(), patient()).unwrap();
     let _ = server.accept(PATIENCE).unwrap();
     // Each attaches to its own session only.
     assert_eq!(client.attach(None, server.address(), PATIENCE).unwrap(), 1);
@@ -117,14 +117,14 @@ fn a_further_session_of_a_host_is_refused_with_the_limit_until_one_of_them_has_e
 #[test]
 fn a_flood_of_nonsense_keeps_nobody_out() {
     let realm = Realm::new();
-    let server = realm.serve(Options::default());
+    let server = realm.serve(patient());
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for number in 0..5_000u32 {
         let mut packet = vec![0xc0; 1_200];
         packet[5..9].copy_from_slice(&number.to_le_bytes());
         let _ = socket.send_to(&packet, server.address());
     }
-    let client = realm.open("cam", server.address(), Options::default()).unwrap();
+    let client = realm.open("cam", server.address(), patient()).unwrap();
     let accepted = server.accept(PATIENCE).unwrap();
     send_all(&client, 0..12, None);
     receive_all(&accepted, 0..12);
@@ -134,9 +134,9 @@ fn a_flood_of_nonsense_keeps_nobody_out() {
 fn a_service_with_an_expired_certificate_is_refused_with_the_next_step() {
     let realm = Realm::new();
     let expired = expired(&realm, "wall");
-    let server = ServerConnection::register(name("film"), "127.0.0.1:0".parse().unwrap(), expired, Options::default());
+    let server = ServerConnection::register(name("film"), "127.0.0.1:0".parse().unwrap(), expired, patient());
     let said = match server {
-        Ok(server) => refused(realm.open("cam", server.address(), Options::default())),
+        Ok(server) => refused(realm.open("cam", server.address(), patient())),
         Err(error) => error.problem().to_string(),
     };
     assert!(said.contains("expired") && said.contains("qfabric channel issue"), "{said}");
@@ -220,7 +220,7 @@ fn relay(outside: &UdpSocket, inside: &UdpSocket, does: &AtomicU8) {
 #[test]
 fn forged_replayed_and_reordered_packets_change_nothing_in_a_running_stream() {
     for engine in [Engine::Metp, Engine::Streams] {
-        let options = Options { engine, handshake_time: PATIENCE, idle_limit: PATIENCE, ..Options::default() };
+        let options = Options { engine, ..patient() };
         let realm = Realm::new();
         let server = realm.serve(options.clone());
         let relay = Relay::new(server.address());

@@ -66,7 +66,7 @@ fn each_flow_of_a_test_case_of_the_rfc_has_a_row_and_a_pause_sends_no_frames() {
     for (at, row) in rows.iter().enumerate() {
         // 119 s of 25 frames, of which 20 s are the pause.
         let frames = if at % 3 == 1 { 123 } else { 148 };
-        assert!(row["frames"] == frames && row["in_time"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["frames"] == frames && row["delivered"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["flow"].as_str().unwrap().starts_with("up, 0 to 119 s"), "{row}");
     }
 }

@@ -1,25 +1,25 @@
 //! Sessions under a real daemon and the real scheduler.
 
+mod common;
+
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use common::{PATIENCE, connected, quiet};
 use qfabric_client::{
     Client, ClientError, Connection, Contract, Cpu, Foresight, Nanos, OverloadChange, Session, Share, clock,
 };
-use qfabric_daemon::{Config, Embedded};
+use qfabric_daemon::Embedded;
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_types::{Class, ThreadId};
 
 const T: Nanos = Nanos::from_millis(20);
-/// Timeout for the start or the end of a daemon on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn daemon_in(directory: &Path) -> Embedded {
-    let mut config = Config::default().in_directory(directory);
-    config.log.filter = "error".into();
+    let mut config = quiet().in_directory(directory);
     config.limits.capacity = Some("1.0".parse().unwrap());
     Embedded::start(config).unwrap()
 }
@@ -32,7 +32,7 @@ fn with_daemon(test: impl FnOnce(&Client)) {
     let _alone = live_lock();
     let directory = tempfile::tempdir().unwrap();
     let daemon = daemon_in(directory.path());
-    test(&Client::connect_to(daemon.socket()).unwrap());
+    test(&connected(daemon.socket()));
 }
 
 fn contract(name: &str) -> Contract {
@@ -163,11 +163,10 @@ fn the_callback_reports_the_begin_and_the_end_of_an_overload() {
         return;
     }
     let _alone = live_lock();
-    let mut config = Config::default();
-    config.log.filter = "error".into();
+    let mut config = quiet();
     config.limits.capacity = Some("0.5".parse().unwrap());
     let daemon = Embedded::start(config).unwrap();
-    let client = Client::connect_to(daemon.socket()).unwrap();
+    let client = connected(daemon.socket());
     let (predictor, most) = ("ma:2".parse().unwrap(), Share::from_ppm(900_000));
     let dear = Contract { predictor, max_bandwidth: most, ..contract("dear") };
     let mut session = Session::start(&client, dear).unwrap();
@@ -195,7 +194,7 @@ fn a_session_survives_the_end_of_the_daemon_and_joins_the_next_one() {
     let _alone = live_lock();
     let directory = tempfile::tempdir().unwrap();
     let daemon = daemon_in(directory.path());
-    let client = Client::connect_to(daemon.socket()).unwrap();
+    let client = connected(daemon.socket());
     let mut session = Session::start(&client, contract("survivor")).unwrap();
     job(&mut session);
 
@@ -218,7 +217,7 @@ fn reconnect_joins_the_next_daemon_at_once() {
     let _alone = live_lock();
     let directory = tempfile::tempdir().unwrap();
     let daemon = daemon_in(directory.path());
-    let client = Client::connect_to(daemon.socket()).unwrap();
+    let client = connected(daemon.socket());
     let mut session = Session::start(&client, contract("impatient")).unwrap();
     session.reconnect().unwrap(); // already joined: no effect
     drop(daemon);

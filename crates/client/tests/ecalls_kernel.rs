@@ -1,5 +1,7 @@
 //! ECalls on the kernel's services, under a real daemon.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -7,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::{PATIENCE, connected, eventually, quiet};
 use qfabric_client::ecalls::{
     CallOutcome, Ecalls, Event, MemoryUp, Notice, OnFault, Signals, State, Step, Subscription, SubscriptionBuilder,
     event_json,
@@ -15,8 +18,6 @@ use qfabric_client::{Client, ClientError, Contract, Foresight, Nanos, Session};
 use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use serde_json::{Map, Value};
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs `test` with a daemon and a connection. Skips it on a kernel without the needed features.
 fn with_daemon(test: impl FnOnce(&Client, &Ecalls)) {
@@ -29,11 +30,10 @@ fn with(change: impl FnOnce(&mut Config), test: impl FnOnce(&Client, &Ecalls)) {
         return;
     }
     let _alone = live_lock();
-    let mut config = Config::default();
-    config.log.filter = "error".into();
+    let mut config = quiet();
     change(&mut config);
     let daemon = Embedded::start(config).unwrap();
-    let client = Client::connect_to(daemon.socket()).unwrap();
+    let client = connected(daemon.socket());
     let ecalls = Ecalls::connect(&client).unwrap();
     test(&client, &ecalls);
 }
@@ -55,14 +55,6 @@ fn fields(subscription: &mut Subscription) -> Map<String, Value> {
     let format = subscription.info().format.clone();
     let Event { data, .. } = subscription.next(PATIENCE).unwrap().expect("an event in time");
     event_json::decode(&format, data)
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "timeout while waiting until {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -178,10 +170,11 @@ const CHAINS: [(Option<&str>, &str, OnFault); 10] = [
 
 #[test]
 fn a_chain_delivers_the_same_events_from_the_kernel_and_from_the_daemon() {
-    with_daemon(|_, ecalls| {
+    // On a starving machine the daemon handles the events of a second at once, and all their faults.
+    let many_faults = |config: &mut Config| config.ecalls.faults_per_second = 1_000;
+    with(many_faults, |_, ecalls| {
         let chain = |number: usize, place: &str| {
             let (named, code, on_fault) = CHAINS[number];
-            // Faults of a quarter of the events: fewer than the daemon allows per second.
             let mut wanted = timer("20ms").on_fault(on_fault);
             if place == "daemon" {
                 wanted = wanted.thread();
@@ -271,7 +264,7 @@ fn a_fast_call_is_done_at_once_or_becomes_the_blocking_call() {
         let format = "struct call { long value[8]; };";
         let _owner = ecalls.register_service("test.slow", "slow calls", format, false).unwrap();
         let calls = calls(ecalls, &[], "if (input.value[0] < 0) return 8; return 16 * input.value[0] + 3;");
-        let call = |value| calls.call_or_wait(first(value), "test.slow", Duration::from_secs(4)).unwrap();
+        let call = |value| calls.call_or_wait(first(value), "test.slow", PATIENCE / 2).unwrap();
         let fast = call(7);
         assert!(matches!(fast, CallOutcome::Fast(verdict) if verdict.answer() == 7 && verdict.schedules()), "{fast:?}");
         let server = ecalls.clone();

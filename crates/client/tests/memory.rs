@@ -5,8 +5,8 @@ mod common;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::Host;
-use qfabric_client::{AllocationId, Client, ClientError, Mem, PageKind, ReserveId};
+use common::{Host, PATIENCE, connected};
+use qfabric_client::{AllocationId, ClientError, Mem, PageKind, ReserveId};
 use qfabric_daemon::MemoryAmount;
 use qfabric_shm::fds;
 use qfabric_types::Bytes;
@@ -124,7 +124,7 @@ fn garbage_on_the_socket_is_refused_and_disturbs_no_other_connection() {
     let mem = Mem::connect(&host.client).unwrap();
     let reserve = mem.reserve(1 << 20).unwrap();
     let path = host.client.socket().with_file_name("memory.sock");
-    let socket = fds::connect(&path, Duration::from_secs(60)).unwrap();
+    let socket = fds::connect(&path, PATIENCE).unwrap();
     let (deep, long) = ("[".repeat(8_000), format!("{{\"reserve\":{}}}", "1".repeat(8_000)));
     let foreign = format!("{{\"free_reserve\":{reserve}}}");
     for text in ["x", "{", "null", "{\"reserve\":-1}", "{\"reserve\":1e400}", "{\"steal\":1}", &deep, &long, &foreign] {
@@ -146,7 +146,7 @@ fn member_in_another_process() {
     let Ok(given) = std::env::var("QFABRIC_TEST_MEMBER") else { return };
     let parts: Vec<&str> = given.split(' ').collect();
     let (reserve, allocation) = (ReserveId(parts[1].parse().unwrap()), AllocationId(parts[2].parse().unwrap()));
-    let mem = Mem::connect(&Client::connect_to(parts[0]).unwrap()).unwrap();
+    let mem = Mem::connect(&connected(parts[0])).unwrap();
     mem.join(reserve).unwrap();
     mem.open(reserve, allocation).unwrap().write(0, b"hello");
     let _own = mem.alloc(reserve, 40_000).unwrap();
@@ -181,8 +181,7 @@ fn a_killed_member_gives_its_allocations_back_and_the_others_keep_theirs() {
 fn member_that_never_rests() {
     let Ok(given) = std::env::var("QFABRIC_TEST_CHURN") else { return };
     let (socket, shared) = given.split_once(' ').unwrap();
-    let (mem, shared) =
-        (Mem::connect(&Client::connect_to(socket).unwrap()).unwrap(), ReserveId(shared.parse().unwrap()));
+    let (mem, shared) = (Mem::connect(&connected(socket)).unwrap(), ReserveId(shared.parse().unwrap()));
     mem.join(shared).unwrap();
     println!("ready");
     for round in 0_u64.. {

@@ -1,23 +1,23 @@
 //! Transcoders before `submit`, between two daemons: a sink on another host is told what was applied, and undoes what is
 //! lossless.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+mod common;
 
+use std::path::Path;
+
+use common::{PATIENCE, connected, eventually, quiet};
+use qfabric_client::ClientError;
 use qfabric_client::channel::{
     Channel, Channels, Sink, SinkOptions, Source, SourceOptions, Spec, Submission, Transcoder, Transcoders, transcoded,
 };
-use qfabric_client::{Client, ClientError};
-use qfabric_daemon::{Config, Embedded, EngineName, Log, Scouting};
+use qfabric_daemon::{Embedded, EngineName, Scouting};
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_transcode::{Data, Gray, Huffman, Image, named};
 use qfabric_types::Nanos;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A daemon that other ones reach by a socket in the folder, and a connection to it.
 fn host(name: &str, folder: &Path, other: &str) -> (Embedded, Channels) {
-    let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
+    let mut config = quiet();
     config.control.budget = Nanos::ZERO;
     let address = |name: &str| format!("unix:{}", folder.join(name).display());
     let channels = &mut config.channels;
@@ -25,16 +25,8 @@ fn host(name: &str, folder: &Path, other: &str) -> (Embedded, Channels) {
     (channels.host, channels.priority, channels.scouting) = (Some(name.parse().unwrap()), 0, Scouting::Configured);
     (channels.listen, channels.connect) = (vec![address(name)], vec![address(other)]);
     let service = Embedded::start(config).unwrap();
-    let channels = Channels::connect(&Client::connect_to(service.socket()).unwrap()).unwrap();
+    let channels = Channels::connect(&connected(service.socket())).unwrap();
     (service, channels)
-}
-
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The channel of another host, as soon as this host knows it.

@@ -78,7 +78,7 @@ fn configured(client: &Client) -> ConfiguredContract {
 
 fn started(config: &Config, folder: &Path) -> (Embedded, Client) {
     let service = Embedded::start(config.clone().in_directory(folder)).unwrap();
-    let client = Client::connect_to(service.socket()).unwrap().with_patience(PATIENCE);
+    let client = connected(service.socket());
     (service, client)
 }
 

@@ -159,6 +159,8 @@ fn yields_in_its_period(client: &Client, phase: u64) -> bool {
 }
 
 /// The daemon promised its next look for two periods after the release, so an end came when the next period had begun.
+/// A boundary may fall between the release and the end of a job, on a loaded machine more often than not: each phase is
+/// tried several times.
 #[test]
 fn the_end_of_a_job_gives_back_the_slots_of_its_own_period_in_each_phase() {
     let _lock = live_lock();
@@ -167,9 +169,10 @@ fn the_end_of_a_job_gives_back_the_slots_of_its_own_period_in_each_phase() {
     }
     let (_service, client) = service(slots());
     let _hog = pinned();
-    let phases = [0, 400, 1_000, 1_400].map(|phase| yields_in_its_period(&client, phase));
-    // A boundary may fall between the release and the end of a job.
-    assert!(phases.iter().filter(|yielded| **yielded).count() >= 3, "{phases:?}");
+    for phase in [0, 400, 1_000, 1_400] {
+        let yielded = (0..20).any(|_| yields_in_its_period(&client, phase));
+        assert!(yielded, "at {phase} ms the slots are given back in the next period");
+    }
 }
 
 #[test]

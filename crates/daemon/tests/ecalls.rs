@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{NOBODY, PATIENCE, call, eventually, given, quiet, role, service};
+use common::{NOBODY, PATIENCE, call, connected, eventually, given, quiet, role, service};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Notice, SubscriptionBuilder};
@@ -171,7 +171,7 @@ fn a_user_may_subscribe_for_its_own_processes_and_to_granted_services() {
 #[test]
 #[ignore = "run by a_user_may_subscribe_for_its_own_processes_and_to_granted_services, as another user"]
 fn user_subscribes() {
-    let client = Client::connect_to(given("QF_SOCKET")).unwrap();
+    let client = connected(given("QF_SOCKET"));
     let root: i32 = given("QF_ROOT").parse().unwrap();
     let ecalls = Ecalls::connect(&client).unwrap();
     let refused = |wanted: SubscriptionBuilder| -> Problem {
@@ -223,7 +223,7 @@ fn a_subscription_ends_when_its_process_no_longer_belongs_to_the_user() {
 #[test]
 #[ignore = "run by a_subscription_ends_when_its_process_no_longer_belongs_to_the_user, as another user"]
 fn user_executes() {
-    let ecalls = Ecalls::connect(&Client::connect_to(given("QF_SOCKET")).unwrap()).unwrap();
+    let ecalls = Ecalls::connect(&connected(given("QF_SOCKET"))).unwrap();
     let script = format!("read go; exec {} 600", given("QF_SLEEP"));
     let mut process = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
     let pid = process.id() as i32;
@@ -304,7 +304,7 @@ fn a_users_handlers_in_the_kernel_that_take_more_than_the_share_are_removed() {
 #[test]
 #[ignore = "run by a_users_handlers_in_the_kernel_that_take_more_than_the_share_are_removed, as another user"]
 fn user_naps() {
-    let ecalls = Ecalls::connect(&Client::connect_to(given("QF_SOCKET")).unwrap()).unwrap();
+    let ecalls = Ecalls::connect(&connected(given("QF_SOCKET"))).unwrap();
     let wanted = SubscriptionBuilder::to("sched.wakeup").code("return 1;").memory_up(MemoryUp::default());
     let _both = [ecalls.subscribe(&wanted).unwrap(), ecalls.subscribe(&wanted).unwrap()];
     loop {

@@ -131,7 +131,7 @@ fn no_request_of_a_user_and_no_scrape_reads_the_meters() {
 #[test]
 #[ignore = "run as another user by no_request_of_a_user_and_no_scrape_reads_the_meters"]
 fn a_user_reads_energy() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     for _ in 0..20 {
         let status = client.energy().unwrap();
         assert_eq!((status.looks, status.devices[0].name.as_str()), (1, "package-0-0"));

@@ -316,7 +316,7 @@ fn event_driven_players_are_favoured_at_the_display_times_of_their_frames() {
 #[test]
 #[ignore = "run by event_driven_players_are_favoured_at_the_display_times_of_their_frames"]
 fn an_event_driven_player() {
-    let (client, mode) = (Client::connect_to(given("SOCKET")).unwrap().with_patience(PATIENCE), given("MODE"));
+    let (client, mode) = (connected(given("SOCKET")), given("MODE"));
     let favours = mode == "events";
     if mode != "plain" {
         let contract = Contract {

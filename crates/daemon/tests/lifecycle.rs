@@ -248,7 +248,7 @@ fn a_second_service_on_the_same_folder_is_refused_and_the_first_continues() {
     let first = Embedded::start(quiet().in_directory(folder.path())).unwrap();
     let refusal = Embedded::start(quiet().in_directory(folder.path())).unwrap_err();
     assert!(matches!(refusal, DaemonError::Running { .. }), "{refusal}");
-    Client::connect_to(first.socket()).unwrap().status().unwrap();
+    connected(first.socket()).status().unwrap();
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use common::{NOBODY, Process, call, covered_worker, eventually, given, quiet, role, role_command, service};
+use common::{
+    NOBODY, PATIENCE, Process, call, connected, covered_worker, eventually, given, quiet, role, role_command, service,
+};
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Offers, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
 use qfabric_daemon::Config;
@@ -96,7 +98,7 @@ fn a_refusal_names_the_network_namespaces_of_the_daemon_and_of_the_caller() {
 #[test]
 #[ignore = "run in two namespaces by a_refusal_names_the_network_namespaces_of_the_daemon_and_of_the_caller"]
 fn a_caller_in_a_namespace() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     let (daemons, own) = (given("DAEMONS"), number_of_namespace("self"));
     let missing = client.attach("qf9", &AttachRequest { rate_bps: Some(RATE), ..AttachRequest::default() });
     for told in [refusal(client.interface("qf9")), refusal(missing), refusal(client.detach("qf9"))] {
@@ -195,7 +197,7 @@ fn a_user_has_streams_of_own_sockets_within_the_maximum_and_they_end_with_their_
 #[test]
 #[ignore = "run as another user by a_user_has_streams_of_own_sockets_within_the_maximum_and_they_end_with_their_holder"]
 fn a_user_on_an_open_link() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     let own = UdpSocket::bind((ADDRESS, 0)).unwrap();
     let mine = |rate| {
         let terms = StreamTerms { holder: Some(std::process::id() as i32), ..StreamTerms::default() };
@@ -268,7 +270,7 @@ fn a_freed_rate_is_offered_or_given_to_partly_granted_streams() {
     assert_eq!(offers.next(Duration::ZERO).unwrap(), None);
     drop(holder);
     eventually("the stream of the killed process is over", || streams(&client).len() == 3);
-    let told = offers.next(Duration::from_secs(60)).unwrap().unwrap();
+    let told = offers.next(PATIENCE).unwrap().unwrap();
     assert_eq!((told.stream, told.granted, told.offered), (asks.id, asks.spec.size, 15_000), "{told:?}");
     let offered = streams(&client).into_iter().find(|stream| stream.id == asks.id).unwrap();
     assert_eq!(offered.promise.offer, Some(15_000), "{offered:?}");

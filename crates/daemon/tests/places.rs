@@ -61,7 +61,7 @@ fn all_users_together_leave_places_of_each_kind_to_root() {
 #[test]
 #[ignore = "run by all_users_together_leave_places_of_each_kind_to_root, as another user"]
 fn user_takes_all() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     let ecalls: Vec<_> = (0..MANY).map_while(|_| Ecalls::connect(&client).ok()).collect();
     let register = |number: usize| ecalls[0].register_service(&format!("user.sample{number}"), "", SAMPLE, false).ok();
     let services: Vec<_> = (0..MANY).map_while(register).collect();

@@ -41,7 +41,7 @@ fn every_thread_is_covered_and_new_ones_are_too() {
 #[test]
 #[ignore = "run by every_thread_is_covered_and_new_ones_are_too"]
 fn grows() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     eventually("the program is covered", || !client.applications().unwrap().is_empty());
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(|| work_and_sleep(2_000))).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -114,7 +114,7 @@ fn a_fork_bomb_costs_bounded_work_and_others_are_served() {
 #[test]
 #[ignore = "run by a_fork_bomb_costs_bounded_work_and_others_are_served"]
 fn fork_bomb() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     eventually("the program is covered", || !client.applications().unwrap().is_empty());
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::os::fd::OwnedFd;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -134,7 +135,7 @@ fn a_client_that_dies_in_the_middle_of_a_job_leaves() {
 #[test]
 #[ignore = "run by a_client_that_dies_in_the_middle_of_a_job_leaves"]
 fn dies_in_a_job() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     let mut session = Session::start(&client, contract("dies", 20)).unwrap();
     work(&mut session, 10_000, 5);
 }
@@ -150,7 +151,8 @@ fn a_closed_lease_puts_the_thread_back_after_the_grace_though_the_process_lives(
     assert_eq!(client.application(held.app).unwrap().threads[0].tid, thread);
     drop(held);
     eventually("it has left", || client.applications().unwrap().is_empty());
-    assert_eq!(policy(thread), Some(Policy::OTHER));
+    // One that has used up its budget leaves the policy after its refill.
+    eventually("the thread is back", || policy(thread) == Some(Policy::OTHER));
 }
 
 /// As a client that lost its connection and begins again: sixty times, within the grace time.
@@ -210,7 +212,7 @@ fn a_corrupted_ring_harms_only_its_own_application() {
         wake(&held);
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(metric(&client, "ring_rejected_total", Some(held.app)) > 0.0);
+    eventually("records are rejected", || metric(&client, "ring_rejected_total", Some(held.app)) > 0.0);
     honest_jobs_arrive(&client);
 }
 
@@ -257,10 +259,10 @@ fn an_application_with_false_records_stays_within_its_contract() {
 fn a_flooding_client_is_limited_and_counted_and_others_keep_their_pace() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
-    let stop = AtomicBool::new(false);
+    let (begun, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let flood = scope.spawn(|| flood(&client, &stop));
-        std::thread::sleep(Duration::from_millis(200));
+        let flood = scope.spawn(|| flood(&client, &begun, &stop));
+        eventually("the ring is flooded", || begun.load(Ordering::Relaxed));
         honest_jobs_arrive(&client);
         stop.store(true, Ordering::Relaxed);
         let (app, flooded, silenced) = flood.join().unwrap();
@@ -268,19 +270,21 @@ fn a_flooding_client_is_limited_and_counted_and_others_keep_their_pace() {
     });
 }
 
-/// Pushes and wakes as fast as possible. Returns the daemon's counters of the ring.
-fn flood(client: &Client, stop: &AtomicBool) -> (AppId, f64, f64) {
+/// Pushes and wakes as fast as possible, until the daemon has counted it. Returns the daemon's counters of the ring.
+fn flood(client: &Client, begun: &AtomicBool, stop: &AtomicBool) -> (AppId, f64, f64) {
     let held = raw(client);
     let mut producer = Producer::default();
     let until = Instant::now() + PATIENCE;
     let event = JobEvent::Begin { k: 0, known: Foresight::Nothing };
-    while !stop.load(Ordering::Relaxed) && Instant::now() < until {
+    let count = |name| metric(client, name, Some(held.app));
+    let is_over = || stop.load(Ordering::Relaxed) && count("ring_flooded_total") > 0.0;
+    while !is_over() && Instant::now() < until {
         for _ in 0..CAPACITY {
             producer.push(&held.ring, event, qfabric_linux::clock::now());
         }
         wake(&held);
+        begun.store(true, Ordering::Relaxed);
     }
-    let count = |name| metric(client, name, Some(held.app));
     (held.app, count("ring_flooded_total"), count("ring_silenced_total"))
 }
 
@@ -288,13 +292,17 @@ fn flood(client: &Client, stop: &AtomicBool) -> (AppId, f64, f64) {
 fn data_on_a_lease_wakes_nothing() {
     let _lock = live_lock();
     let (_service, client) = service(quiet());
-    let held = raw(&client);
-    let before = metric(&client, "control_wakeups_total", None);
-    for _ in 0..100 {
-        let _ = rustix::net::send(&held.lease, b"noise", rustix::net::SendFlags::DONTWAIT);
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    assert!(metric(&client, "control_wakeups_total", None) - before < 50.0);
+    // The daemon wakes for other reasons, too, but not every time so often.
+    let wakes = |_| {
+        let held = raw(&client);
+        let before = metric(&client, "control_wakeups_total", None);
+        for _ in 0..100 {
+            let _ = rustix::net::send(&held.lease, b"noise", rustix::net::SendFlags::DONTWAIT);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        metric(&client, "control_wakeups_total", None) - before
+    };
+    assert!((0..10).map(wakes).any(|wakes| wakes < 50.0), "100 messages cause 50 wake-ups or more each time");
 }
 
 /// A program's contract and a contract of one of its threads: the thread's own contract applies while it lasts.
@@ -302,7 +310,8 @@ fn data_on_a_lease_wakes_nothing() {
 fn a_thread_with_its_own_contract_returns_to_its_programs_afterwards() {
     let _lock = live_lock();
     let (service, client) = service(quiet());
-    let process = role("has_a_session", None, &[("SOCKET", service.socket().to_str().unwrap())]);
+    let mut command = role_command("has_a_session", &[("SOCKET", service.socket().to_str().unwrap())]);
+    let mut process = Process(command.stdin(Stdio::piped()).spawn().unwrap());
     let request =
         ApplicationRequest { pid: process.pid(), covers: ApplicationScope::Program, contract: contract("program", 20) };
     let program = client.admit(&request).unwrap().id;
@@ -314,6 +323,8 @@ fn a_thread_with_its_own_contract_returns_to_its_programs_afterwards() {
     let session = own().unwrap();
     let thread = session.threads[0].tid;
     assert!(!holds(program, thread), "one contract at a time");
+    // At the end of its input, the program ends its session.
+    drop(process.0.stdin.take());
     eventually("the session has ended", || own().is_none());
     assert!(holds(program, thread));
 }
@@ -321,10 +332,13 @@ fn a_thread_with_its_own_contract_returns_to_its_programs_afterwards() {
 #[test]
 #[ignore = "run by a_thread_with_its_own_contract_returns_to_its_programs_afterwards"]
 fn has_a_session() {
-    let client = Client::connect_to(given("SOCKET")).unwrap();
+    let client = connected(given("SOCKET"));
     eventually("the program is covered", || !client.applications().unwrap().is_empty());
     let mut session = Session::start(&client, contract("own", 20)).unwrap();
     work(&mut session, 20, 1);
+    std::io::stdin().read_line(&mut String::new()).unwrap();
     session.end().unwrap();
-    std::thread::sleep(Duration::from_secs(20));
+    loop {
+        std::thread::park();
+    }
 }

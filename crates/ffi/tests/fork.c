@@ -96,7 +96,7 @@ static void receives(struct numbers *all, uint64_t expected)
     uint64_t event = 0;
     size_t length = 0;
 
-    CHECK(qf_ecalls_next(all->subscription, &event, sizeof event, 5000 * MS, &length, NULL) == QF_OK);
+    CHECK(qf_ecalls_next(all->subscription, &event, sizeof event, 60000 * MS, &length, NULL) == QF_OK);
     CHECK(length == sizeof event && event == expected);
 }
 

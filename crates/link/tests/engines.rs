@@ -5,9 +5,9 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Host, Log, Seen, Site, name, open};
+use common::{Host, Log, PATIENCE, Seen, Site, name, open};
 use qfabric_channel::{DestinationRef, Incarnation, Lane};
 use qfabric_link::{Engine, EngineEvent, EngineKind, LEASE, MAX_FRAME};
 use qfabric_types::channel::{ChannelId, Plane};
@@ -34,14 +34,12 @@ fn three(kind: EngineKind) -> [Host; 3] {
 
 /// Sends until the frame arrives, because subscriptions reach other hosts with a delay.
 fn send_until(from: &Host, to: DestinationRef<'_>, lane: Lane, frame: &[u8], at: &Log, wanted: &Seen) {
-    for _ in 0..200 {
+    let begin = Instant::now();
+    while !at.all().contains(wanted) {
+        assert!(begin.elapsed() < PATIENCE, "{wanted:?} did not arrive");
         from.engine.send(to, lane, frame);
         thread::sleep(Duration::from_millis(20));
-        if at.all().contains(wanted) {
-            return;
-        }
     }
-    panic!("{wanted:?} did not arrive");
 }
 
 fn frames_reach_those_they_are_for(kind: EngineKind) {
@@ -65,29 +63,38 @@ fn channels_reach_those_who_listen(kind: EngineKind) {
     send_until(&one, DestinationRef::Channel(&audio), Lane::Data, b"a", &three.log, &arrived(1, Lane::Data, b"a"));
     assert!(!two.log.all().contains(&arrived(1, Lane::Data, b"a")));
     two.engine.ignore(&video);
-    thread::sleep(Duration::from_millis(300));
-    let before = two.log.frames();
-    one.engine.send(DestinationRef::Channel(&video), Lane::Data, b"v");
-    one.engine.send(DestinationRef::Host(&name(2).parse().unwrap()), Lane::Data, b"last");
-    two.log.until_seen(&arrived(1, Lane::Data, b"last"));
-    assert_eq!(two.log.frames(), before + 1);
+    let to_two = name(2).parse().unwrap();
+    let frames_after_both = |mark: u32| {
+        let (before, mark) = (two.log.frames(), mark.to_le_bytes());
+        one.engine.send(DestinationRef::Channel(&video), Lane::Data, b"v");
+        one.engine.send(DestinationRef::Host(&to_two), Lane::Data, &mark);
+        two.log.until_seen(&arrived(1, Lane::Data, &mark));
+        two.log.frames() - before
+    };
+    // The end of a subscription, too, reaches other hosts with a delay.
+    let is_ignored = |mark| {
+        thread::sleep(Duration::from_millis(20));
+        frames_after_both(mark) == 1
+    };
+    assert!((0..1_000).any(is_ignored), "the channel still reaches a host that ignores it");
 }
 
-/// A busy machine may delay one goodbye, or several; without goodbyes, each departure would take a whole lease.
+/// A busy machine may delay many goodbyes; without goodbyes, each departure would take a whole lease.
 fn a_goodbye_is_known_before_silence_would_be_and_a_return_is_another_life(kind: EngineKind) {
-    const LIVES: std::ops::Range<u64> = 7..12;
+    const LIVES: std::ops::Range<u64> = 7..57;
     let site = Site::new(kind);
     let one = site.host(1, &[2]);
-    let times = LIVES.map(|life| {
+    let goodbye = |life: u64| {
         let two = site.life(2, &[1], life);
         one.log.until_seen(&Seen::Appeared(name(2), life));
         drop(two);
         one.log.until_seen(&Seen::Vanished(name(2), life))
-    });
-    let fastest = times.min().unwrap();
-    assert!(fastest < LEASE / 2, "the fastest of five goodbyes was known after {fastest:?}");
+    };
+    let first = goodbye(LIVES.start);
+    let last = (LIVES.start + 1..LIVES.end).find(|life| goodbye(*life).min(first) < LEASE / 2);
+    let last = last.expect("no goodbye was known before half a lease");
     let lives: Vec<_> = one.log.all().into_iter().filter(|seen| !matches!(seen, Seen::Arrived { .. })).collect();
-    let expected = LIVES.flat_map(|life| [Seen::Appeared(name(2), life), Seen::Vanished(name(2), life)]);
+    let expected = (LIVES.start..=last).flat_map(|life| [Seen::Appeared(name(2), life), Seen::Vanished(name(2), life)]);
     assert_eq!(lives, expected.collect::<Vec<_>>());
 }
 
@@ -126,7 +133,8 @@ fn a_burst_of_control_frames_out_of_a_callback_arrives_whole_and_in_order(kind: 
         let frame = |number: u32| [attempt.to_le_bytes(), number.to_le_bytes()].concat();
         let sent: Vec<Seen> = (0..BURST).map(|number| arrived(1, Lane::Control, &frame(number))).collect();
         let whole = || two.log.all()[begin..] == sent[..];
-        let ended = (0..200).any(|_| {
+        // The last one may be among those that are lost.
+        let ended = (0..2_000).any(|_| {
             thread::sleep(Duration::from_millis(5));
             two.log.all().last() == sent.last()
         });

@@ -51,6 +51,10 @@ fn meet(one: &Host, other: u8) {
     one.log.until_seen(&Seen::Appeared(name(other), 1));
 }
 
+fn of_one(frame: &[u8]) -> Seen {
+    Seen::Arrived { from: name(1), lane: Lane::Data, frame: frame.to_vec() }
+}
+
 #[test]
 fn who_may_send_is_heard_by_who_may_join_and_nobody_else() {
     let (site, folder) = (Site::new(EngineKind::Zenoh), folder(&[1, 2, 3]));
@@ -62,16 +66,21 @@ fn who_may_send_is_heard_by_who_may_join_and_nobody_else() {
     let video = ChannelId { plane: Plane::Data, name: "video".parse().unwrap() };
     two.engine.listen(&video);
     three.engine.listen(&video);
-    thread::sleep(Duration::from_millis(500));
-    one.engine.send(DestinationRef::Channel(&video), Lane::Data, b"allowed");
+    // Subscriptions reach other hosts with a delay.
+    let begin = Instant::now();
+    while !two.log.all().contains(&of_one(b"allowed")) {
+        assert!(begin.elapsed() < PATIENCE, "who may join hears nothing");
+        one.engine.send(DestinationRef::Channel(&video), Lane::Data, b"allowed");
+        thread::sleep(Duration::from_millis(500));
+    }
     two.engine.send(DestinationRef::Channel(&video), Lane::Data, b"may not send");
     one.engine.send(DestinationRef::Everyone, Lane::Data, b"to all");
-    for (host, count) in [(&two, 2), (&three, 1)] {
-        host.log.until("the arrival of the frame sent to all", |seen| {
-            seen.contains(&Seen::Arrived { from: name(1), lane: Lane::Data, frame: b"to all".to_vec() })
-        });
-        assert_eq!(host.log.frames(), count, "{}: {:?}", host.name, host.log.all());
+    for host in [&two, &three] {
+        host.log.until_seen(&of_one(b"to all"));
     }
+    assert_eq!(three.log.frames(), 1, "{:?}", three.log.all());
+    let mut frames = two.log.all().into_iter().filter(|seen| matches!(seen, Seen::Arrived { .. }));
+    assert!(frames.all(|frame| [of_one(b"allowed"), of_one(b"to all")].contains(&frame)), "{:?}", two.log.all());
     assert_eq!(one.log.frames(), 0);
 }
 
@@ -156,7 +165,8 @@ fn beyond_their_number_the_oldest_unfinished_handshakes_are_closed() {
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let mut seen = [false; 2];
-    for _ in 0..5 {
+    // On a starving machine, the time of the first ones may be over before the last ones are there.
+    for _ in 0..50 {
         let begin = Instant::now();
         let other = silent([127, 0, 0, 2], to, 1);
         let flood = silent([127, 0, 0, 3], to, 100);
@@ -164,6 +174,9 @@ fn beyond_their_number_the_oldest_unfinished_handshakes_are_closed() {
         let many: Vec<_> = (4..=12).flat_map(|last| silent([127, 0, 0, last], to, 64)).collect();
         let is_early = is_closed(&other[0]) && begin.elapsed() < Duration::from_millis(1_800);
         seen[1] |= is_early && is_silent(many.last().unwrap());
+        if seen == [true; 2] {
+            break;
+        }
     }
     assert_eq!(seen, [true; 2], "of one address, of all");
     let _flood = silent([127, 0, 0, 3], to, 2_000);
@@ -202,12 +215,16 @@ fn connections_beyond_the_places_for_opening_are_closed_at_once_and_members_go_o
     meet(&two, 1);
     let Address::Tcp { host, port } = site.address(1) else { panic!("an address and a port") };
     let mut refused = false;
-    for round in 0..5u8 {
+    // On a starving machine, the time of the first ones may be over before the last one is closed.
+    for round in 0..50u8 {
         let flood: Vec<_> = (0..400).map(|_| TcpStream::connect((host.as_str(), port)).unwrap()).collect();
         one.engine.send(DestinationRef::Everyone, Lane::Control, &[round]);
         two.log.until_seen(&Seen::Arrived { from: name(1), lane: Lane::Control, frame: vec![round] });
         refused |= is_closed(&flood[399]) && flood.iter().any(is_silent);
         assert_eq!(flood.iter().filter(|stream| !is_closed(stream)).count(), 0);
+        if refused && round >= 4 {
+            break;
+        }
     }
     assert!(refused, "all connections waited for their time");
     let gone = |host: &Host, other| host.log.all().contains(&Seen::Vanished(name(other), 1));

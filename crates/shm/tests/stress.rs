@@ -125,7 +125,7 @@ const SOCKET: &str = "QFABRIC_STRESS_SOCKET";
 #[test]
 fn the_other_process() {
     let Some(path) = env::var_os(SOCKET) else { return };
-    let daemon = fds::connect(path.as_ref(), Duration::from_secs(10)).unwrap();
+    let daemon = fds::connect(path.as_ref(), Duration::from_secs(120)).unwrap();
     let mut received = fds::recv(&daemon, &mut [0; 8]).unwrap();
     let (wake, memory) = (received.fds.pop().unwrap(), received.fds.pop().unwrap());
     produce(&SharedRing::map(memory).unwrap(), &wake, RECORDS, |_| ());

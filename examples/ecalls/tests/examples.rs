@@ -5,13 +5,15 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use qfabric_client::Client;
 use qfabric_client::ecalls::Ecalls;
+use qfabric_client::{Client, Nanos};
 use qfabric_daemon::{Config, Embedded};
-use qfabric_ecalls_examples::EVENT_TIMEOUT;
 use qfabric_ecalls_examples::accelerator::{Accelerator, RequestCounts};
 use qfabric_ecalls_examples::filter::Measurements;
 use qfabric_linux::testing::{live_lock, may_reserve};
+
+/// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per core.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn with_daemon(test: impl FnOnce(&Embedded)) {
     if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
@@ -20,17 +22,21 @@ fn with_daemon(test: impl FnOnce(&Embedded)) {
     let _alone = live_lock();
     let mut config = Config::default();
     config.log.filter = "error".into();
+    config.api.timeout = Nanos::new(PATIENCE.as_nanos() as u64);
     let daemon = Embedded::start(config).unwrap();
     test(&daemon);
 }
 
 fn with_ecalls(test: impl FnOnce(&Ecalls)) {
-    with_daemon(|daemon| test(&Ecalls::connect(&Client::connect_to(daemon.socket()).unwrap()).unwrap()));
+    with_daemon(|daemon| {
+        let client = Client::connect_to(daemon.socket()).unwrap().with_patience(PATIENCE);
+        test(&Ecalls::connect(&client).unwrap());
+    });
 }
 
 fn bind_local() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 use qfabric_client::Client;
 use qfabric_daemon::{Config, Embedded, MemoryAmount};
@@ -91,7 +92,7 @@ fn with_link(interface: &str) -> Embedded {
 }
 
 fn at(socket: &Path) -> Client {
-    Client::connect_to(socket).unwrap()
+    Client::connect_to(socket).unwrap().with_patience(Duration::from_secs(120))
 }
 
 fn certificates() -> tempfile::TempDir {

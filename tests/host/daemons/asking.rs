@@ -9,10 +9,7 @@ use qfabric_client::{
 use serde_json::{Value, json};
 
 use crate::contracts::{Partners, apply, call, end, granted, guaranteed, made, part};
-use crate::host::{Host, eventually};
-
-/// Longest time that a request of these tests waits for something to answer.
-const WAIT: Duration = Duration::from_secs(30);
+use crate::host::{Host, PATIENCE, eventually};
 
 /// A process that lives until it is killed.
 struct Holder(Child);
@@ -137,20 +134,31 @@ fn a_standing_answer_decides_and_nobody_and_another_user_do_not() {
 fn a_program_is_asked_and_its_answer_decides() {
     let Some(partners) = Partners::new(2) else { return };
     let site = &partners.0;
-    let answers = ConsentHandle::begin(&site[1].client(), "player").unwrap();
-    for is_accepted in [true, false] {
-        let (code, text) = std::thread::scope(|scope| {
+    let client = site[1].client();
+    let answers = ConsentHandle::begin(&client, "player").unwrap();
+    let asked_and_answered = |is_accepted| {
+        std::thread::scope(|scope| {
             let asked = scope.spawn(|| ask(&site[0], "player"));
-            let question = answers.next(WAIT).unwrap().expect("a question");
+            let question = answers.next(PATIENCE).unwrap().expect("a question");
             assert_eq!((question.contract.host.as_str(), question.resources.cpu.as_f64()), ("h0", 0.3));
-            assert!(guaranteed(&site[1]) >= 0.3, "it is held while the program is asked");
-            answers.answer(&question, is_accepted).unwrap();
-            asked.join().unwrap()
+            // Not by the command, which takes longer to start than the program has time to answer.
+            let held = client.status().unwrap().guaranteed.as_f64();
+            let is_answered = answers.answer(&question, is_accepted).is_ok();
+            let (code, text) = asked.join().unwrap();
+            (code, text, is_answered && held >= 0.3)
+        })
+    };
+    for (is_accepted, code, said) in [(true, 201, ""), (false, 409, "the application did not consent")] {
+        let mut all = Vec::new();
+        let is_met = (0..10).any(|_| {
+            all.push(asked_and_answered(is_accepted));
+            all.last().is_some_and(|(got, text, is_held)| *got == code && text.contains(said) && *is_held)
         });
-        assert_eq!(code, if is_accepted { 201 } else { 409 }, "{text}");
-        assert!(is_accepted || text.contains("the application did not consent"), "{text}");
+        // On a starving machine, an answer may come too late.
+        let others = &all[..all.len() - 1];
+        assert!(is_met && others.iter().all(|(_, text, _)| text.contains("did not answer in time")), "{all:?}");
     }
-    assert_eq!(guaranteed(&site[1]), 0.3, "the declined one holds nothing");
+    eventually("the declined one holds nothing", || guaranteed(&site[1]) == 0.3);
     drop(answers);
     assert!(ask(&site[0], "player").1.contains("no program answers"));
 }
@@ -165,16 +173,21 @@ fn a_program_that_is_silent_or_dies_while_it_is_asked_refuses() {
     assert!(code == 409 && text.contains("did not answer in time") && text.contains("\"h1\""), "{text}");
     let late = answers.next(Duration::ZERO).unwrap();
     assert!(late.is_none(), "its time is over: {late:?}");
-    let mut holder = Holder::new();
-    client.consent("camera", ConsentRequest { policy: ConsentPolicy::Ask, pid: Some(holder.pid()) }).unwrap();
-    let (code, text) = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| ask(&site[0], "camera"));
-        eventually("it is asked", || client.consents().unwrap()[0].open == 1);
-        holder.kill();
-        asked.join().unwrap()
-    });
-    assert!(code == 409 && text.contains("no program answers"), "{text}");
-    assert_eq!(client.consents().unwrap().len(), 1);
+    let dies = |_| {
+        let mut holder = Holder::new();
+        client.consent("camera", ConsentRequest { policy: ConsentPolicy::Ask, pid: Some(holder.pid()) }).unwrap();
+        let (code, text) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(&site[0], "camera"));
+            while client.consents().unwrap()[0].open == 0 && !asked.is_finished() {}
+            holder.kill();
+            asked.join().unwrap()
+        });
+        assert_eq!(code, 409, "{text}");
+        eventually("it is forgotten", || client.consents().unwrap().len() == 1);
+        text.contains("no program answers")
+    };
+    // On a starving machine, its time may be over before its death is known.
+    assert!((0..10).any(dies), "its death refuses nothing");
     eventually("nothing is held", || partners.is_free(&[0, 1]));
 }
 
@@ -195,7 +208,7 @@ fn an_upgrade_that_asks_is_accepted_or_declined_by_the_program() {
     let (mut contract, other) = partly(&partners, UpgradePolicy::Ask);
     assert!(contract.next_offer(Duration::ZERO).unwrap().is_none());
     assert_eq!(end(&site[1], &other), 204);
-    let offer = contract.next_offer(WAIT).unwrap().expect("an offer");
+    let offer = contract.next_offer(PATIENCE).unwrap().expect("an offer");
     assert_eq!((offer.host.as_str(), offer.resources[0].granted), ("h1", 0.5));
     contract.answer_offer(&offer, true).unwrap();
     eventually("it is upgraded", || {
@@ -207,7 +220,7 @@ fn an_upgrade_that_asks_is_accepted_or_declined_by_the_program() {
 
     let (mut contract, other) = partly(&partners, UpgradePolicy::Ask);
     assert_eq!(end(&site[1], &other), 204);
-    let offer = contract.next_offer(WAIT).unwrap().expect("an offer");
+    let offer = contract.next_offer(PATIENCE).unwrap().expect("an offer");
     contract.answer_offer(&offer, false).unwrap();
     let again = contract.answer_offer(&offer, true).unwrap_err();
     assert!(matches!(&again, ClientError::Refused(problem) if problem.code == "no_such_offer"), "{again}");
@@ -226,6 +239,6 @@ fn a_contract_without_upgrades_stays_as_it_is() {
     // Longer than the interval at which partly satisfied contracts are tried again.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(guaranteed(&site[1]), 0.2);
-    let asked = contract.next_offer(WAIT).unwrap_err().to_string();
+    let asked = contract.next_offer(PATIENCE).unwrap_err().to_string();
     assert!(asked.contains("--upgrades ask"), "{asked}");
 }

@@ -32,7 +32,7 @@ fn a_thousand_joins_and_leaves_leave_nothing_behind_and_disturb_nobody() {
     let Some(site) = Site::started(&[0, 1]) else { return };
     let reader = Reader::start(&site[1], "video");
     eventually("the reader is known", || members(&site[0]) == 1);
-    let sender = Sender::start(&site[0], "video", 100, Duration::from_millis(20));
+    let sender = Sender::paced(&site[0], "video", 100, Duration::from_millis(20), &reader);
     let round = |joins: usize| {
         std::thread::scope(|scope| {
             for host in site.hosts() {

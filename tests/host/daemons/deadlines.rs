@@ -1,16 +1,30 @@
 //! Events with deadlines on a link that carries a fraction of them.
 
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use qfabric_client::Nanos;
-use qfabric_client::channel::{SinkOptions, SourceOptions, Spec, Submission};
+use qfabric_client::channel::{Sink, SinkOptions, SourceOptions, Spec, Submission};
 
 use crate::host::{Site, eventually};
 use crate::talk::{FORMAT, enter};
 
 const EVENTS: u32 = 800;
 const DEADLINE: Nanos = Nanos::from_millis(150);
+
+/// Reads until nothing has come for a while since the end of the sender. Returns the number of its events.
+fn read_until(over: &Receiver<()>, sink: &mut Sink) -> u32 {
+    let mut in_time = 0;
+    loop {
+        let is_over = over.try_recv() == Err(TryRecvError::Disconnected);
+        match sink.next(Duration::from_secs(3)).unwrap() {
+            Some(event) => in_time += u32::from(event.event().payload.len() == 1_000),
+            None if is_over => return in_time,
+            None => {}
+        }
+    }
+}
 
 /// 200 KB/s into 300 kbit/s, of which some 25 events of 1 KB a second come through, with all that goes with them.
 #[test]
@@ -26,13 +40,8 @@ fn on_a_narrow_link_what_is_sent_comes_in_time_and_what_would_not_is_not_sent() 
     });
     site.lan.shape(1, "300kbit");
 
-    let reading = thread::spawn(move || {
-        let mut in_time = 0;
-        while let Some(event) = sink.next(Duration::from_secs(3)).unwrap() {
-            in_time += u32::from(event.event().payload.len() == 1_000);
-        }
-        (in_time, seen, far)
-    });
+    let (sending, over) = channel::<()>();
+    let reading = thread::spawn(move || (read_until(&over, &mut sink), seen, far));
     let mut next = Instant::now();
     for _ in 0..EVENTS {
         let deadline = Some(qfabric_client::clock::now() + DEADLINE);
@@ -40,6 +49,7 @@ fn on_a_narrow_link_what_is_sent_comes_in_time_and_what_would_not_is_not_sent() 
         next += Duration::from_millis(5);
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
+    drop(sending);
     let (in_time, _seen, _far) = reading.join().unwrap();
     let counts = || {
         let info = video.look().unwrap();

@@ -37,18 +37,20 @@ fn delays_are_measured_by_size_and_rate_and_admit_streams() {
     let grid = ["--sizes", "1kB,60kB", "--rates", "2M,8M", "--json"];
     Answer::of(&mut measure(&site, &grid)).expect(3, &["nobody answers", "qfabric net answer"]);
     let _answerer = Answerer::on(&site[1]);
-    let mut answer = None;
-    eventually("the other host answers", || {
-        answer = Some(Answer::of(&mut measure(&site, &grid)));
-        answer.as_ref().is_some_and(|answer| !answer.err.contains("nobody answers"))
+    // On a starving machine, the delays of a measurement may be the machine's.
+    eventually("the delays grow with the size and fall with the rate", || {
+        let answer = Answer::of(&mut measure(&site, &grid));
+        if answer.err.contains("nobody answers") {
+            return false;
+        }
+        answer.expect(0, &[]);
+        let answer = answer.json();
+        let points = answer["profile"]["points"].as_array().unwrap();
+        let p50 = |at: usize| points[at]["p50_ns"].as_f64().unwrap() / 1e6;
+        // 60 kB at 2 Mbit/s are 240 ms, less C, which HTB sends at once.
+        assert!(points.len() == 4 && p50(1) > 120.0, "{points:?}");
+        p50(1) > 2.0 * p50(3) && p50(0) < p50(1)
     });
-    let answer = answer.unwrap();
-    answer.expect(0, &[]);
-    let answer = answer.json();
-    let points = answer["profile"]["points"].as_array().unwrap();
-    let p50 = |at: usize| points[at]["p50_ns"].as_f64().unwrap() / 1e6;
-    // 60 kB at 2 Mbit/s are 240 ms, less C, which HTB sends at once.
-    assert!(points.len() == 4 && p50(1) > 120.0 && p50(1) > 2.0 * p50(3) && p50(0) < p50(1), "{points:?}");
     let shown = site[0].run(&["net", "show", "eth0", "--json"]).json();
     assert!(shown[0]["streams"].as_array().unwrap().is_empty(), "the streams are removed");
     check_admission(&site);
@@ -73,9 +75,11 @@ fn the_daemon_of_the_other_host_answers_if_its_configuration_says_so() {
     site.start(0, "");
     site.start(1, "[net]\nanswer = 59714");
     site[0].run(&["net", "link", "add", "eth0", "--rate", "10M", "--htb"]).expect(0, &["eth0 in:"]);
-    let answer = Answer::of(&mut measure(&site, &["--sizes", "1kB", "--rates", "2M", "--json"]));
-    answer.expect(0, &[]);
-    assert_eq!(answer.json()["profile"]["points"].as_array().unwrap().len(), 1);
+    // On a starving machine, the answers may come too late.
+    eventually("it answers", || {
+        let answer = Answer::of(&mut measure(&site, &["--sizes", "1kB", "--rates", "2M", "--json"]));
+        answer.code == 0 && answer.json()["profile"]["points"].as_array().unwrap().len() == 1
+    });
     // The port is taken: the next daemon says which key to change.
     let mut more = site[1].inside(&["net", "answer"]);
     Answer::of(&mut more).expect(1, &["cannot answer at port 59714"]);

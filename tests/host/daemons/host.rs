@@ -182,7 +182,8 @@ impl Host {
         let tls = self.folder.join("tls");
         let config = format!(
             "[channels]\nenabled = true\nhost = '{}'\ntls = '{}'\n{channels}\n[control]\nbudget = '0ms'\n\
-             lock_memory = false\n[log]\nfilter = 'warn,zenoh_link_tls=error,qfabric_daemon::channels=info,qfabric_link=warn'\n",
+             lock_memory = false\n[api]\ntimeout = '120s'\n\
+             [log]\nfilter = 'warn,zenoh_link_tls=error,qfabric_daemon::channels=info,qfabric_link=warn'\n",
             self.name,
             tls.display()
         );
@@ -233,7 +234,8 @@ impl Host {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::connect_to(self.socket()).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+        let client = Client::connect_to(self.socket()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        client.with_patience(PATIENCE)
     }
 
     /// A connection for events.

@@ -147,7 +147,7 @@ fn a_new_certificate_is_taken_without_a_restart() {
     site[1].run(&["channel", "reload"]).expect(3, &["the previous ones stay in force", "h1.pem"]);
     std::fs::write(&file, &old).unwrap();
     assert_eq!(reload(&site[1]), (false, false));
-    certificate(&site, "h1", -60, 5);
+    certificate(&site, "h1", -60, 10);
     let since = Instant::now();
     assert_eq!(reload(&site[1]), (true, true));
     talk.flows(&ALL[..2]);

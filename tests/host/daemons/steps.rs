@@ -1,6 +1,7 @@
 //! `kill -9` at each step of a joint reservation, of the client, of the daemon that it asked, and of another host's daemon:
 //! nothing stays reserved on any host.
 
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -78,15 +79,42 @@ struct Client {
 impl Client {
     /// Asks the first host, and waits until the step is reached and no later one.
     fn at(partners: &Partners, step: Step) -> Client {
+        let mut client = None;
+        eventually(&format!("{step:?} is reached"), || {
+            client = Client::reaching(partners, step);
+            client.is_some()
+        });
+        client.unwrap()
+    }
+
+    /// None: the request was refused before a look found the step, because a starving machine looks late.
+    fn reaching(partners: &Partners, step: Step) -> Option<Client> {
         let site = &partners.0;
         (step.holding()..HOSTS).for_each(|host| site[host].signal("STOP"));
         let process = Command::new("sleep").arg("1000").spawn().unwrap();
         let body = json!({"parts": parts(), "lease_pid": process.id()});
-        let request = Some(begin(&site[0], &body));
+        let mut client = Client { process, request: Some(begin(&site[0], &body)) };
         let in_force = matches!(step, Step::Commit);
-        let is_reached = || (0..step.holding()).all(|host| held(&site[host]) == Some(in_force));
-        eventually(&format!("{step:?} is reached"), is_reached);
-        Client { process, request }
+        let mut is_reached = false;
+        eventually("the step is reached, or the request is refused", || {
+            let is_refused = !in_force && client.is_answered();
+            is_reached = (0..step.holding()).all(|host| held(&site[host]) == Some(in_force));
+            is_reached || is_refused
+        });
+        if is_reached {
+            return Some(client);
+        }
+        client.kill();
+        (step.holding()..HOSTS).for_each(|host| site[host].signal("CONT"));
+        partners.meet(HOSTS);
+        all_are_free(partners, step);
+        None
+    }
+
+    fn is_answered(&self) -> bool {
+        let mut request = self.request.as_ref().unwrap();
+        request.set_nonblocking(true).unwrap();
+        request.read(&mut [0]).is_ok()
     }
 
     fn kill(&mut self) {

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qfabric_types::{DelayProfile, Nanos};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -355,6 +355,26 @@ impl Site {
     }
 
     /// Cuts the cable of the receiver, or joins it again.
+    /// Packets that have reached the receiver's host so far.
+    pub(crate) fn received_packets(&self) -> u64 {
+        let namespace = self.lan.namespace(RECEIVER);
+        let words = ["netns", "exec", &namespace, "cat", "/proc/net/dev"];
+        let output = Command::new("ip").args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("eth0:")).unwrap();
+        // Bytes, then packets.
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Waits until the sender's frames reach the receiver's host: a handshake has fewer packets, the video has more.
+    pub(crate) fn until_frames_flow(&self, before: u64) {
+        let since = Instant::now();
+        while self.received_packets() < before + 60 {
+            assert!(since.elapsed() < Duration::from_secs(120), "no frames flow");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn cut_receiver(&self, is_cut: bool) {
         self.lan.cable(RECEIVER, !is_cut);
     }

@@ -22,6 +22,9 @@ use crate::{BOUND, Options};
 /// Reloading the configuration, which is no client's work.
 const RELOAD: &str = "reload";
 
+/// After this, a configuration counts as not read.
+const READ: Duration = Duration::from_secs(10);
+
 /// Length of the soak as a test, in seconds.
 const SHORT: u64 = 15;
 
@@ -286,7 +289,7 @@ fn reload(daemon: &Mutex<Daemon>, progress: &Progress, stop: &AtomicBool) {
             daemon.reload(threads);
             daemon.socket()
         };
-        let until = Instant::now() + Duration::from_secs(1);
+        let until = Instant::now() + READ;
         let is_read = || {
             let limits = Client::connect_to(&socket).and_then(|client| client.limits());
             limits.is_ok_and(|limits| limits.max_threads == threads)
@@ -296,7 +299,7 @@ fn reload(daemon: &Mutex<Daemon>, progress: &Progress, stop: &AtomicBool) {
         }
         match Instant::now() < until {
             true => progress.done(RELOAD),
-            false => progress.error(RELOAD, "not read within 1 s"),
+            false => progress.error(RELOAD, "not read in time"),
         }
         std::thread::sleep(Duration::from_millis(100));
     }

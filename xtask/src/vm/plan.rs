@@ -60,7 +60,7 @@ pub(super) struct Test {
     /// `NAME=value`
     #[serde(default)]
     pub variables: Vec<String>,
-    /// Timeout in seconds, by the host's clock.
+    /// Timeout in seconds, on a host without other work.
     #[serde(default = "minute")]
     pub timeout: u64,
 }

@@ -73,7 +73,7 @@ pub(super) struct Boot<'a> {
     pub folder: &'a Path,
     /// The machine.
     pub machine: &'a Machine,
-    /// Real time after which the machine is switched off.
+    /// Real time without a frame after which the machine is switched off.
     pub limit: Duration,
 }
 
@@ -104,9 +104,7 @@ impl Boot<'_> {
                 Ok(Ok(Frame::Done)) => return Ok(End::Done),
                 Ok(Ok(Frame::Hello(_))) if self.is_cut_off() => return Ok(self.broken("the image needs more memory")),
                 Ok(Ok(frame)) => {
-                    if matches!(frame, Frame::Hello(_)) {
-                        deadline = Instant::now() + self.limit;
-                    }
+                    deadline = Instant::now() + self.limit;
                     sink(frame);
                 }
                 Ok(Err(FrameError::End)) | Err(RecvTimeoutError::Disconnected) => {
@@ -120,10 +118,9 @@ impl Boot<'_> {
                 bail!("interrupted");
             }
             if Instant::now() > deadline {
-                return Ok(self.broken(&format!(
-                    "the machine did not finish within {} s; raise the timeout",
-                    self.limit.as_secs()
-                )));
+                return Ok(
+                    self.broken(&format!("the machine said nothing for {} s; raise the timeout", self.limit.as_secs()))
+                );
             }
         }
     }

@@ -51,7 +51,7 @@ pub(crate) struct Options {
     /// Give the machine this ACPI table of tests/vm/acpi, without `.asl`
     #[arg(long, value_name = "NAME")]
     firmware: Option<String>,
-    /// Time in seconds after which the machine is switched off
+    /// Seconds without output after which the machine is switched off
     #[arg(long, default_value_t = 120)]
     timeout: u64,
     /// Folder for files that commands leave in /out

@@ -36,7 +36,7 @@ pub(super) struct Session<'a> {
     pub modules: &'a [String],
     /// Commands to run.
     pub script: BootScript,
-    /// Real time after which the machine is switched off.
+    /// Real time without output after which the machine is switched off.
     pub limit: Duration,
     /// Folder for files that the machine returns.
     pub out: &'a Path,

@@ -3,16 +3,17 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use qfabric_carrier::{
-    ClientConnection, Connection, End, Error, Event, FrameKind, Message, Options, ServerConnection, Target, Tls,
+    ClientConnection, Connection, End, Error, Event, FrameKind, Options, ServerConnection, Target, Tls,
 };
 use qfabric_realm::{init_ca, issue};
 use qfabric_types::channel::Name;
 use tempfile::TempDir;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per core.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// May connect: the camera only.
 pub(crate) const ACCESS: &str = r#"
@@ -65,6 +66,11 @@ impl Realm {
     }
 }
 
+/// A handshake may take as long as a test waits for it, and so may silence.
+pub(crate) fn patient() -> Options {
+    Options { handshake_time: PATIENCE, idle_limit: PATIENCE, ..Options::default() }
+}
+
 pub(crate) fn target(peer: SocketAddr) -> Target {
     Target { peer, local: None, service: name("film"), host: None }
 }
@@ -100,19 +106,6 @@ pub(crate) fn receive_all(connection: &Connection, numbers: std::ops::Range<u64>
         assert_eq!((message.number, message.kind), (number, kind(number)));
         assert!(message.is_complete() && message.data == frame(number), "message {number} is another one");
     }
-}
-
-pub(crate) fn received(connection: &Connection, until: Duration) -> Vec<Message> {
-    let end = Instant::now() + until;
-    let mut all = Vec::new();
-    while Instant::now() < end {
-        match connection.receive(Duration::from_millis(20)) {
-            Ok(message) => all.push(message),
-            Err(Error::TimeOut { .. }) => {}
-            Err(_) => break,
-        }
-    }
-    all
 }
 
 /// Both sides finish.

@@ -70,6 +70,9 @@ pub(super) fn run(args: Args) -> Outcome {
 
 type Times = Vec<u64>;
 
+/// After this time without an event, those that are missing are lost.
+const ON_THE_WAY: Duration = Duration::from_secs(3);
+
 fn measure(
     sending: &Channels,
     receiving: &Channels,
@@ -102,8 +105,14 @@ fn measure(
         source.submit(&Submission { payload: &payload, ..Submission::default() })?;
         submitted.push(clock::now().since(before).get());
     }
-    let until = Instant::now() + Duration::from_secs(1);
-    while Instant::now() < until && receiving.poll(Duration::from_millis(200))? > 0 {}
+    let expected = events as usize * args.sinks as usize;
+    let count = || seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len();
+    let mut last = Instant::now();
+    while count() < expected && last.elapsed() < ON_THE_WAY {
+        if receiving.poll(Duration::from_millis(200))? > 0 {
+            last = Instant::now();
+        }
+    }
     drop((sinks, source));
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     Ok((submitted, seen))

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use qfabric_client::{Client, Foresight, Session};
+use qfabric_client::{Foresight, Session};
 use qfabric_linux::testing::skip;
 use qfabric_types::{Contract, Nanos};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn watched(host: &Host, application: u64, attribute: &str) -> Option<Value> {
 fn jobs_misses_and_budget_of_an_application_are_monitored_until_it_leaves() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::among(all.path(), "alpha", &["beta"]);
-    let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
+    let client = alpha.client();
     let mut session = Session::start(&client, Contract::new("x", Nanos::from_millis(40))).unwrap();
     let id = session.id().unwrap().0;
     let application = id.to_string();

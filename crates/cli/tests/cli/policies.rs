@@ -15,12 +15,9 @@ use qfabric_client::channel::{
 use qfabric_types::api::{ApplicationRequest, ApplicationScope};
 use qfabric_types::{Class, Contract, Nanos, Profile, Share, ThreadId};
 
-use crate::channels::{FORMAT, Host, live, two_hosts};
+use crate::channels::{FORMAT, Host, PATIENCE, live, two_hosts};
 use crate::harness::{Answer, qfabric};
 use crate::live::wait_until;
-
-/// Longest wait for a change, long enough for a loaded machine. A policy tries a higher rate every 2 to 16 s.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Frames per second that the source sends, more than its sinks request.
 const FRAMES: u64 = 40;
@@ -45,7 +42,7 @@ return 1;
 ";
 
 pub(crate) fn connect(host: &Host) -> Channels {
-    Channels::connect(&Client::connect_to(host.folder.join("qfabric.sock")).unwrap()).unwrap()
+    Channels::connect(&host.client()).unwrap()
 }
 
 /// Submits frames until `stop` is set.
@@ -211,7 +208,7 @@ fn a_group_divides_its_capacity_among_its_hosts_and_reservations_follow() {
     let wants = [("cpu_most", 100_000, 900_000)];
     let _player = ours.register("player", "crew", &wants).unwrap();
     let mixer = theirs.register("mixer", "crew", &wants).unwrap();
-    let client = Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap();
+    let client = alpha.client();
     let reserved = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         // A thread of this process under a reservation. It uses no CPU time.
@@ -318,7 +315,7 @@ fn a_rate_is_held_at_the_hosts_of_sinks() {
     let stop = AtomicBool::new(false);
     let paced = std::thread::scope(|scope| {
         scope.spawn(|| send_frames(&source, &stop));
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + PATIENCE;
         let poll = || {
             theirs.poll(Duration::from_millis(20)).unwrap();
             channels.poll(Duration::ZERO).unwrap();
@@ -415,7 +412,7 @@ fn contract_in_force(client: &Client) -> Contract {
 fn the_policy_cpu_raises_a_guarantee_and_gives_it_back_when_it_stops() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::among(all.path(), "alpha", &[]);
-    let (channels, client) = (connect(&alpha), Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap());
+    let (channels, client) = (connect(&alpha), alpha.client());
     let _video = channels.create("video", &Spec::of(FORMAT)).unwrap();
     let camera = channels.register("camera", "video", &[]).unwrap();
     // 20 events per second need 0.01 CPU · 20 and 15 %.
@@ -444,7 +441,7 @@ fn the_policy_cpu_raises_a_guarantee_and_gives_it_back_when_it_stops() {
 fn the_policy_integrated_never_cuts_the_owners_guarantee_and_its_stop_releases_contract_and_levels() {
     let Some((_alone, all)) = live() else { return };
     let alpha = Host::among(all.path(), "alpha", &[]);
-    let (channels, client) = (connect(&alpha), Client::connect_to(alpha.folder.join("qfabric.sock")).unwrap());
+    let (channels, client) = (connect(&alpha), alpha.client());
     let video = channels.create("video", &Spec::of(FORMAT)).unwrap();
     let _source = video.source_subscribe(&SourceOptions::default()).unwrap();
     let (camera, viewer) =

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use qfabric_client::channel::{Channels, SinkOptions, SourceOptions, Spec};
 
-use crate::channels::{FORMAT, Host, live, two_hosts};
-use crate::policies::{PATIENCE, connect};
+use crate::channels::{FORMAT, Host, PATIENCE, live, two_hosts};
+use crate::policies::connect;
 use crate::policies_together::decided_amount;
 
 /// Waits for a decision about `video`; calls `again` before each look.

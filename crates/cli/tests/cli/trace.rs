@@ -22,7 +22,7 @@ const JOBS: u64 = 40;
 const LATE_EVERY: u64 = 8;
 
 fn client(folder: &Path) -> Client {
-    Client::connect_to(folder.join("qfabric/qfabric.sock")).unwrap()
+    Client::connect_to(folder.join("qfabric/qfabric.sock")).unwrap().with_patience(channels::PATIENCE)
 }
 
 /// Runs [`JOBS`] jobs and returns what the daemon counted.

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 use crate::Line;
 
 /// Longest time of a command, and of the wait for a daemon. It decides only whether a test hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// A command that fails beside others is repeated for this time, because what it needs from them may not be there yet.
-const BESIDE: Duration = Duration::from_secs(20);
+const BESIDE: Duration = Duration::from_secs(120);
 /// The code of a shell whose command Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;
 

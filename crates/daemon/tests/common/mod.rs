@@ -21,8 +21,11 @@ pub(crate) const NOBODY: u32 = 65_534;
 /// core.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Requests may take as long as a test waits for them.
 pub(crate) fn quiet() -> Config {
-    Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() }
+    let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
+    config.api.timeout = Nanos::new(PATIENCE.as_nanos() as u64);
+    config
 }
 
 pub(crate) fn with_capacity(capacity: &str) -> Config {
@@ -36,8 +39,18 @@ pub(crate) fn service(config: Config) -> (Embedded, Client) {
     let service = Embedded::start(config).unwrap();
     let folder = service.socket().parent().unwrap();
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let client = Client::connect_to(service.socket()).unwrap().with_patience(PATIENCE);
+    let client = connected(service.socket());
     (service, client)
+}
+
+/// A client of the service at this socket, as soon as it answers.
+pub(crate) fn connected(socket: impl AsRef<Path>) -> Client {
+    let mut client = None;
+    eventually("the service answers", || {
+        client = Client::connect_to(&socket).ok();
+        client.is_some()
+    });
+    client.unwrap().with_patience(PATIENCE)
 }
 
 /// Sends one request. Returns status and body of the answer.
@@ -151,9 +164,7 @@ pub(crate) fn daemon(folder: &Path) -> (Process, Client) {
 
 /// A client of the service on `folder`; waits until the service answers.
 pub(crate) fn served(folder: &Path) -> Client {
-    let socket = folder.join("qfabric.sock");
-    eventually("the daemon serves", || Client::connect_to(&socket).is_ok_and(|client| client.status().is_ok()));
-    Client::connect_to(&socket).unwrap()
+    connected(folder.join("qfabric.sock"))
 }
 
 /// A busy program with its own nice value under a reservation.

@@ -206,7 +206,7 @@ fn a_connection_without_a_token_is_closed_after_64_requests() {
 #[test]
 #[ignore = "a role"]
 fn asks_for_the_page() {
-    println!("\nurl={}", Client::connect_to(given("SOCKET")).unwrap().web_page().unwrap().url);
+    println!("\nurl={}", connected(given("SOCKET")).web_page().unwrap().url);
 }
 
 /// The page of another user; only root can get it.
