@@ -8,6 +8,7 @@ use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::CHANNEL_SERVICE;
 use qfabric_types::channel::{ChannelId, Name};
 use qfabric_types::format::{Field, Format, Kind, Scalar};
+use qfabric_types::memory::Stamp;
 
 use super::problems;
 use crate::channels::{Arrivals, Inlet};
@@ -16,6 +17,9 @@ use crate::channels::{Arrivals, Inlet};
 const MOST: usize = 8;
 /// The member with the number of the input, as the queues of E-code read it.
 const WHICH: &str = "which";
+
+/// The bytes and the times of an event.
+type Arrival = (Vec<u8>, Stamp);
 
 /// A channel, and the type of its events if the service names one.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,21 +76,37 @@ impl Inputs {
         self.inlets.iter().for_each(Inlet::ring);
     }
 
-    /// Takes the events that arrived, some dozens of each channel. It is over when one of the channels is.
+    /// Takes the events that arrived, some dozens of each channel, by the times at which they were sent. It is over
+    /// when one of the channels is.
     pub(super) fn take(&self) -> Arrivals {
-        let mut all = Arrivals::default();
+        if let [only] = &self.inlets[..] {
+            return only.take().unwrap_or_default();
+        }
+        let (mut channels, mut is_over) = (Vec::new(), false);
         for (number, inlet) in self.inlets.iter().enumerate() {
             let Some(arrivals) = inlet.take() else { continue };
-            all.is_over |= arrivals.is_over;
-            let event = |data: Vec<u8>| if self.inlets.len() == 1 { data } else { placed(&self.format, number, &data) };
-            all.events.extend(arrivals.events.into_iter().map(|(data, stamp)| (event(data), stamp)));
+            is_over |= arrivals.is_over;
+            let event = |(data, stamp): Arrival| (placed(&self.format, number, &data), stamp);
+            channels.push(arrivals.events.into_iter().map(event).collect());
         }
-        all
+        Arrivals { events: by_time(channels), is_over }
     }
 
     /// Leaves the channels.
     pub(super) fn leave(&self) {
         self.inlets.iter().for_each(Inlet::leave);
+    }
+}
+
+/// The events of several channels by the times at which they were sent. Those of one channel keep their order, which
+/// may be that of their priorities.
+fn by_time(channels: Vec<Vec<Arrival>>) -> Vec<Arrival> {
+    let mut channels: Vec<_> = channels.into_iter().map(|events| events.into_iter().peekable()).collect();
+    let mut all = Vec::new();
+    loop {
+        let heads = channels.iter_mut().filter_map(|events| Some((events.peek()?.1.time_ns, events)));
+        let Some((_, events)) = heads.min_by_key(|(time_ns, _)| *time_ns) else { return all };
+        all.extend(events.next());
     }
 }
 
@@ -101,7 +121,7 @@ fn joined(inputs: impl Iterator<Item = (String, Format)>) -> Result<Format, Prob
         fields.push(Field { name, offset, kind: Kind::Struct(format), dims: Vec::new() });
     }
     let joined = Format { name: "inputs".to_owned(), size: end.next_multiple_of(align), align, fields };
-    let next_step = "name a type, as in channel:A/TYPE+B/TYPE, to call an input by its type, or use fewer channels";
+    let next_step = "channel:A has its channel's name, channel:A/TYPE its type's: choose different ones, or fewer";
     joined.validate().map_err(|error| problems::chain(format!("several channels: {error}"), next_step))?;
     Ok(joined)
 }
@@ -151,6 +171,15 @@ mod tests {
         assert_eq!((joined.first_difference(&format(expected)), joined.size), (None, 16));
         assert_eq!(placed(&joined, 0, &[7]), [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(placed(&joined, 1, &[8; 8]), [1, 0, 0, 0, 0, 0, 0, 0, 8, 8, 8, 8, 8, 8, 8, 8]);
+    }
+
+    // Else the queue of one input would overflow before the first event of another came.
+    #[test]
+    fn events_that_wait_come_in_the_order_of_their_times_and_a_channel_keeps_its_own() {
+        let event = |time_ns: &u64| (Vec::new(), Stamp { time_ns: *time_ns, deadline_ns: 0 });
+        let channels = [&[1, 5, 4][..], &[], &[2, 4, 6]].map(|times| times.iter().map(event).collect::<Vec<Arrival>>());
+        let times: Vec<u64> = by_time(channels.into()).iter().map(|(_, stamp)| stamp.time_ns).collect();
+        assert_eq!(times, [1, 2, 4, 5, 4, 6]);
     }
 
     #[test]

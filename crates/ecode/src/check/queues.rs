@@ -21,6 +21,7 @@ use super::{Checked, Checker, suggestion};
 use crate::ast::{Expr, ExprKind, Ident};
 use crate::diagnostics::{Diagnostic, Span};
 use crate::hir::{self, Base, BinaryOp, Builtin, CompareOp, Index, Place};
+use crate::parser::Failed;
 
 /// Largest number of events in a queue: the numbers of their places fill one word.
 const MOST_EVENTS: u32 = 16;
@@ -130,6 +131,9 @@ impl Checker<'_> {
     }
 
     fn fail_no_queue<T>(&mut self, name: &str, span: Span, is_numbered: bool, records: &[&Member]) -> Checked<T> {
+        if self.findings.errors.is_full() {
+            return Err(Failed);
+        }
         let help = match is_numbered {
             true => suggestion(name, records.iter().map(|member| member.name.as_str()), "the input has no structure"),
             false => "subscribe to `channel:A+B`, or declare an `input` with `int which;` and structures".to_owned(),
@@ -189,6 +193,10 @@ impl Checker<'_> {
         if number != 0 {
             let error = Diagnostic::new(port.span, format!("there is no port {number}"), "must be 0");
             return self.findings.fail(error.help("a handler has one output, port 0: use a handler for each output"));
+        }
+        if self.scopes.find("output").is_some() {
+            let error = Diagnostic::new(name.span, "`output` has another meaning here", "emits the handler's output");
+            return self.findings.fail(error.help("rename the variable or the type `output`"));
         }
         let is_output = matches!(&event.kind, ExprKind::Name(name) if name == "output");
         let output = Expr::new(ExprKind::Name("output".to_owned()), name.span);

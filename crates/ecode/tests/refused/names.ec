@@ -19,6 +19,9 @@ return mni(1, 2);
 return attr_ivalue(stone_attrs, "load");
 //// a submit to a second output
 EVsubmit(1, output);
+//// a submit where a variable hides the output
+int output = 0;
+EVsubmit(0, output);
 //// a queue without several inputs
 return EVcount_load();
 //// a function of COD for queues
