@@ -11,7 +11,7 @@ use qfabric_linux::clock;
 use qfabric_linux::ecalls::KernelObject;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::{LeaseId, SubscriptionId};
-use qfabric_types::{Instant, Nanos, Owner};
+use qfabric_types::{Instant, LogLimit, Nanos, Owner};
 
 use super::Ecalls;
 use super::policy::EcallsConfig;
@@ -19,8 +19,11 @@ use super::problems;
 use super::registry::Registry;
 use crate::auth::places_for;
 
-/// The dispatcher asks the kernel at most this often, because a client can make it ask without a pause.
+/// The dispatcher asks the kernel at most this often, because a client can make it ask without a pause, and for at most
+/// a tenth of its time, because a host can have many maps and programs.
 const ASK_EVERY: Nanos = Nanos::from_millis(10);
+/// The pause after an answer, as a multiple of the time that it took.
+const PAUSE_FOR_ASKING: u64 = 9;
 
 /// What the descriptors belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +51,10 @@ pub(crate) struct Handed {
 #[derive(Debug, Default)]
 pub(crate) struct HandedOut {
     all: BTreeMap<HandedFor, Handed>,
-    /// When the dispatcher last asked the kernel.
-    asked: Option<Instant>,
+    /// From then on the dispatcher may ask the kernel.
+    ask_from: Instant,
+    /// Limits the warnings that the kernel does not answer.
+    warnings: LogLimit,
 }
 
 impl HandedOut {
@@ -58,6 +63,18 @@ impl HandedOut {
         if !handed.objects.is_empty() {
             self.all.entry(given_for).or_insert(handed);
         }
+    }
+
+    /// Whether a program that was given is one of `held`. Its process can have added any maps to it, and closed them.
+    fn has_program_of(&self, held: &BTreeSet<KernelObject>) -> bool {
+        let is_held = |object: &KernelObject| matches!(object, KernelObject::Program(_)) && held.contains(object);
+        self.all.values().flat_map(|handed| &handed.objects).any(is_held)
+    }
+
+    /// The dispatcher has asked the kernel from `began` until `ended`.
+    fn asked(&mut self, began: Instant, ended: Instant) {
+        let pause = Nanos::new(ended.since(began).get().saturating_mul(PAUSE_FOR_ASKING));
+        self.ask_from = ended + pause.max(ASK_EVERY);
     }
 }
 
@@ -109,16 +126,14 @@ impl Ecalls {
 
     /// As [`Ecalls::check_room`], for the dispatcher, whose `check` takes the lock of the registry.
     pub(super) fn check_room_now<T>(&self, check: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
-        check().or_else(|refused| if self.may_ask() && self.forget_freed() { check() } else { Err(refused) })
-    }
-
-    fn may_ask(&self) -> bool {
-        let (now, mut registry) = (clock::now(), self.registry());
-        let may_ask = registry.handed.asked.is_none_or(|asked| now.since(asked) >= ASK_EVERY);
-        if may_ask {
-            registry.handed.asked = Some(now);
+        let first = check();
+        let (began, ask_from) = (clock::now(), self.registry().handed.ask_from);
+        if first.is_ok() || began < ask_from {
+            return first;
         }
-        may_ask
+        let any_kept = self.forget_freed();
+        self.registry().handed.asked(began, clock::now());
+        if any_kept { check() } else { first }
     }
 
     /// Forgets what no process holds any more. Returns false if nothing can be forgotten.
@@ -141,10 +156,22 @@ impl Ecalls {
 
     /// The maps and programs that processes hold; `None`: the kernel does not say, so all of them count.
     fn held(&self) -> Option<BTreeSet<KernelObject>> {
-        let side = self.kernel.get()?.as_ref().ok()?;
-        let held = side.kernel.held();
-        let failed = |error: &io::Error| tracing::warn!(%error, "cannot find out what processes still hold");
-        held.inspect_err(failed).ok()
+        let kernel = &self.kernel.get()?.as_ref().ok()?.kernel;
+        let asked = kernel.held().and_then(|mut held| {
+            // After the list: a map without a user in it can only be in a program that was given before.
+            let any_program = self.registry().handed.has_program_of(&held);
+            if any_program {
+                held.append(&mut kernel.maps()?);
+            }
+            Ok(held)
+        });
+        let failed = |error: &io::Error| {
+            let is_due = self.registry().handed.warnings.is_due(std::time::Instant::now());
+            if is_due {
+                tracing::warn!(%error, "cannot find out what processes still hold, so all that they were given counts");
+            }
+        };
+        asked.inspect_err(failed).ok()
     }
 }
 
@@ -183,6 +210,28 @@ mod tests {
         };
         assert!(memory(20, USER).is_ok() && memory(21, OTHER).is_ok());
         assert!(memory(21, USER).unwrap_err().message.contains("101 bytes"));
+    }
+
+    #[test]
+    fn maps_may_be_in_a_program_of_any_subscription_that_is_held() {
+        let mut registry = given([HandedFor::Subscription(1)]);
+        let held = BTreeSet::from([KernelObject::Map(1), KernelObject::Program(7)]);
+        assert!(!registry.handed.has_program_of(&held), "nobody was given the program");
+        let objects = vec![KernelObject::Program(7)];
+        let handed = Handed { uid: OTHER.uid, bytes: 0, objects, _module_place: None };
+        registry.handed.add(HandedFor::Subscription(2), handed);
+        assert!(registry.handed.has_program_of(&held));
+        assert!(!registry.handed.has_program_of(&BTreeSet::from([KernelObject::Map(7)])), "the program is gone");
+    }
+
+    #[test]
+    fn the_dispatcher_asks_at_most_every_10_ms_and_for_a_tenth_of_its_time() {
+        let at = |ms: u64| Instant::new(ms * 1_000_000);
+        let mut handed = HandedOut::default();
+        handed.asked(at(100), at(101));
+        assert_eq!(handed.ask_from, at(111));
+        handed.asked(at(111), at(116));
+        assert_eq!(handed.ask_from, at(161));
     }
 
     #[test]

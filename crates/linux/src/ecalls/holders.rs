@@ -1,10 +1,13 @@
 //! Finds out which maps, programs and memfds are still held: a process keeps the descriptors that it was given for as
 //! long as it likes, and can pass them on.
 //!
-//! Two programs list them (`BPF_TRACE_ITER`). To open an object by its id would need CAP_SYS_ADMIN, which the service
+//! Three programs list them (`BPF_TRACE_ITER`). To open an object by its id would need CAP_SYS_ADMIN, which the service
 //! does not have; a listing needs no more than other programs do. A map counts as held if user space has a descriptor
 //! or a mapping of it: programs that are being removed do not count. A program counts as held as long as it has an id,
 //! which ends with its last descriptor if it is attached nowhere.
+//!
+//! A process that has a program can add maps to it (`BPF_PROG_BIND_MAP`, which needs no right), and then close them. So
+//! there is a list of all maps, too.
 //!
 //! A memfd has no name, so the kernel deletes it with its last descriptor or mapping, and reports that.
 
@@ -33,13 +36,17 @@ pub enum KernelObject {
 pub struct FileWatch(OnceLock<OwnedFd>);
 
 impl FileWatch {
-    /// Watches a memfd. The same one has the same number again.
+    /// Watches a memfd. The same one has the same number again. A memfd is never moved, so the kernel reports only the
+    /// end of the watch: its queue (`fs.inotify.max_queued_events`, 16,384) has room for one report of each memfd.
     ///
     /// # Errors
     /// The user has too many watches, or descriptors for them (`fs.inotify`).
     pub fn watch(&self, file: BorrowedFd<'_>) -> io::Result<KernelObject> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Ok(KernelObject::File(inotify::add_watch(self.fd()?, path, WatchFlags::DELETE_SELF)?))
+        let add = |fd: &OwnedFd| inotify::add_watch(fd, path, WatchFlags::MOVE_SELF).map_err(io::Error::from);
+        let next = "raise fs.inotify.max_user_watches and fs.inotify.max_user_instances";
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("inotify: {error}; {next}"));
+        self.fd().and_then(add).map(KernelObject::File).map_err(failed)
     }
 
     /// The memfds that nobody holds any more, since the last call.
@@ -77,6 +84,8 @@ const ID: i16 = -4;
 /// The programs that list maps and programs.
 #[derive(Debug)]
 pub(super) struct Listing {
+    /// Maps with a descriptor or a mapping in user space.
+    used_maps: Loaded,
     maps: Loaded,
     programs: Loaded,
 }
@@ -84,16 +93,24 @@ pub(super) struct Listing {
 impl Listing {
     pub(super) fn new(btf: &Btf) -> io::Result<Listing> {
         let steps = |structure, path| member_steps(btf, structure, path).map_err(io::Error::other);
-        let users = steps("bpf_map", "usercnt")?;
-        let maps = assemble(&steps("bpf_map", "id")?, Some(&users[..]));
+        let (users, id) = (steps("bpf_map", "usercnt")?, steps("bpf_map", "id")?);
         let programs = assemble(&steps("bpf_prog", "aux.id")?, None);
-        Ok(Listing { maps: load(btf, "bpf_iter_bpf_map", maps)?, programs: load(btf, "bpf_iter_bpf_prog", programs)? })
+        Ok(Listing {
+            used_maps: load(btf, "bpf_iter_bpf_map", assemble(&id, Some(&users[..])))?,
+            maps: load(btf, "bpf_iter_bpf_map", assemble(&id, None))?,
+            programs: load(btf, "bpf_iter_bpf_prog", programs)?,
+        })
     }
 
-    /// The objects of the whole host that are held.
+    /// The objects of the whole host that are held; first the maps, then the programs.
     pub(super) fn held(&self) -> io::Result<BTreeSet<KernelObject>> {
-        let maps = self.maps.list()?.into_iter().map(KernelObject::Map);
+        let maps = self.used_maps.list()?.into_iter().map(KernelObject::Map);
         Ok(maps.chain(self.programs.list()?.into_iter().map(KernelObject::Program)).collect())
+    }
+
+    /// The maps of the whole host.
+    pub(super) fn maps(&self) -> io::Result<BTreeSet<KernelObject>> {
+        Ok(self.maps.list()?.into_iter().map(KernelObject::Map).collect())
     }
 }
 

@@ -24,8 +24,8 @@ pub struct Kernel {
     cpus: u32,
     shared: Arc<SharedHooks>,
     ports: Arc<Ports>,
-    /// Loaded at its first use; otherwise the reason why this kernel has none.
-    listing: OnceLock<Result<Listing, String>>,
+    /// Loaded at its first use.
+    listing: OnceLock<Listing>,
 }
 
 impl Kernel {
@@ -79,8 +79,24 @@ impl Kernel {
     /// # Errors
     /// This kernel does not list them, or a reading was interrupted.
     pub fn held(&self) -> io::Result<BTreeSet<KernelObject>> {
-        let listing = self.listing.get_or_init(|| Listing::new(&self.btf).map_err(|error| error.to_string()));
-        listing.as_ref().map_err(|why| io::Error::other(why.clone()))?.held()
+        self.listing()?.held()
+    }
+
+    /// The maps of the whole host, also those that only programs use, or used until a moment ago.
+    ///
+    /// # Errors
+    /// As [`Kernel::held`].
+    pub fn maps(&self) -> io::Result<BTreeSet<KernelObject>> {
+        self.listing()?.maps()
+    }
+
+    /// Tries again after a failure, which may be a lack of memory or of descriptors.
+    fn listing(&self) -> io::Result<&Listing> {
+        if self.listing.get().is_none() {
+            // If another thread was faster, its programs are used.
+            let _ = self.listing.set(Listing::new(&self.btf)?);
+        }
+        Ok(self.listing.get().expect("just set"))
     }
 
     /// The kernel's ids of the programs that handlers share: one for each hook, or a few.

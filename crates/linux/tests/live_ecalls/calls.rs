@@ -111,6 +111,7 @@ fn a_map_and_a_program_count_as_held_until_their_last_descriptor_is_closed() {
     assert_eq!(held(), [true, false, true], "nobody has the wake descriptor");
     drop(map);
     assert_eq!(held(), [false, false, true], "that a program uses the map does not count");
+    assert!(kernel.maps().unwrap().contains(&area), "the program keeps it");
     drop(program);
     assert_eq!(held(), [false; 3]);
 }
