@@ -181,12 +181,14 @@ impl App {
     /// A job of thread `at` has ended, and the controller has seen it: notes whether the next job can be in time.
     pub(super) fn judge_next(&mut self, at: usize, job: &JobRecord, now: Instant) {
         let cost = Share::of_budget(job.cost, self.contract.period);
-        self.rest.skipping = if self.left_out(job, cost) { SKIPPING_JOBS } else { self.rest.skipping.saturating_sub(1) };
+        self.rest.skipping =
+            if self.left_out(job, cost) { SKIPPING_JOBS } else { self.rest.skipping.saturating_sub(1) };
         self.rest.next_job = job.k.saturating_add(1);
         self.rest.mean = Some(self.rest.mean.map_or(cost, |mean| approach(mean, cost)));
         let release = job.release + self.contract.period;
         // The prediction is worth its time only where the judgement has an effect.
-        self.rest.hopeless = self.may_give_back() && self.rest.skipping == 0 && self.cannot_be_in_time(at, release, now);
+        self.rest.hopeless =
+            self.may_give_back() && self.rest.skipping == 0 && self.cannot_be_in_time(at, release, now);
     }
 
     /// Whether this job, or one between it and the job before, was left out. Programs skip in both ways: they leave a gap
