@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use qfabric_client::ecalls::{Ecalls, MemoryUp, Notice, SubscriptionBuilder};
 use qfabric_client::{Client, ClientError, Nanos, Problem};
+use qfabric_daemon::Config;
 use qfabric_linux::testing::{live_lock, may_reserve};
 use qfabric_shm::fds;
 use qfabric_types::api::ecalls::{State, SubscriptionInfo};
@@ -82,38 +83,33 @@ fn kept_of_an_ended_connection(client: &Client, ask: &FromClient<'_>) -> Result<
     taken
 }
 
-#[test]
-fn the_memory_of_ended_connections_counts_until_their_process_closes_it() {
-    const MOST: usize = 3;
+/// Takes what `ask` gives, and ends the connection, until `most` are held; then `refusal` is the answer until they are
+/// closed.
+fn counts_until_closed(config: Config, most: usize, ask: &FromClient<'_>, refusal: &str) {
     if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
         return;
     }
     let _alone = live_lock();
-    let mut config = quiet();
-    config.ecalls.max_leases = MOST;
     let (_service, client) = service(config);
-    let take = || kept_of_an_ended_connection(&client, &FromClient::TakeDown);
-    let kept: Vec<_> = (0..MOST).map(|_| take().unwrap()).collect();
+    let take = || kept_of_an_ended_connection(&client, ask);
+    let kept: Vec<_> = (0..most).map(|_| take().unwrap()).collect();
     let refused = take().unwrap_err();
-    assert!(refused.contains("3 ended connections, 3 is the limit"), "{refused}");
+    assert!(refused.contains(refusal), "{refused}");
     drop(kept);
-    eventually("the memory is given again", || take().is_ok());
+    eventually("it is given again", || take().is_ok());
+}
+
+#[test]
+fn the_memory_of_ended_connections_counts_until_their_process_closes_it() {
+    let mut config = quiet();
+    config.ecalls.max_leases = 3;
+    counts_until_closed(config, 3, &FromClient::TakeDown, "3 ended connections, 3 is the limit");
 }
 
 #[test]
 fn pages_of_ready_sockets_keep_their_place_until_their_process_closes_them() {
-    const MOST: usize = 32;
-    if !may_reserve() || qfabric_linux::ecalls::Kernel::open().is_err() {
-        return;
-    }
-    let _alone = live_lock();
-    let (_service, client) = service(quiet());
-    let take = || kept_of_an_ended_connection(&client, &FromClient::TakeSockets);
-    let kept: Vec<_> = (0..MOST).map(|_| take().unwrap()).collect();
-    let refused = take().unwrap_err();
-    assert!(refused.contains("32 connections have pages of ready sockets, 32 is the limit"), "{refused}");
-    drop(kept);
-    eventually("pages are given again", || take().is_ok());
+    let refusal = "32 connections have pages of ready sockets, 32 is the limit";
+    counts_until_closed(quiet(), 32, &FromClient::TakeSockets, refusal);
 }
 
 #[test]

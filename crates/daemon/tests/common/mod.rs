@@ -1,6 +1,8 @@
 //! Helpers of the tests with the real scheduler: a plain HTTP client, jobs, and child processes in roles.
 #![allow(dead_code)] // each test program uses a part
 
+mod patience;
+
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -10,23 +12,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use qfabric_client::{Client, Contract, Foresight, Nanos, Session};
-use qfabric_daemon::{Config, Embedded, Log};
+use qfabric_daemon::{Config, Embedded};
 use qfabric_linux::sched_attr::{Policy, SchedAttr};
 use qfabric_types::api::{ApplicationRequest, ApplicationScope, Problem};
 use qfabric_types::{JobSource, ThreadId};
 
+pub(crate) use self::patience::*;
+
 /// A user without processes or files on this host.
 pub(crate) const NOBODY: u32 = 65_534;
-/// Bound of every wait, so that a test fails instead of hanging; longer than any step, even with eight hogs per
-/// core.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Requests may take as long as a test waits for them.
-pub(crate) fn quiet() -> Config {
-    let mut config = Config { log: Log { filter: "error".into(), ..Log::default() }, ..Config::default() };
-    config.api.timeout = Nanos::new(PATIENCE.as_nanos() as u64);
-    config
-}
 
 pub(crate) fn with_capacity(capacity: &str) -> Config {
     let mut config = quiet();
@@ -41,16 +35,6 @@ pub(crate) fn service(config: Config) -> (Embedded, Client) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let client = connected(service.socket());
     (service, client)
-}
-
-/// A client of the service at this socket, as soon as it answers.
-pub(crate) fn connected(socket: impl AsRef<Path>) -> Client {
-    let mut client = None;
-    eventually("the service answers", || {
-        client = Client::connect_to(&socket).ok();
-        client.is_some()
-    });
-    client.unwrap().with_patience(PATIENCE)
 }
 
 /// Sends one request. Returns status and body of the answer.
@@ -111,15 +95,6 @@ pub(crate) fn policy(thread: ThreadId) -> Option<Policy> {
 
 pub(crate) fn threads_of(pid: u32) -> Vec<ThreadId> {
     qfabric_linux::threads::list(pid as i32).unwrap_or_default()
-}
-
-/// Waits until `condition` holds; panics with `what` if it does not.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A child process that is killed when dropped.
