@@ -28,6 +28,7 @@ mod suggest;
 pub mod testing;
 
 pub use bound::Bound;
+pub use check::WHICH;
 pub use diagnostics::{Diagnostic, Diagnostics, Warnings};
 pub use engine::{CallContext, Engine, Limits};
 pub use environment::Environment;

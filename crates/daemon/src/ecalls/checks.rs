@@ -15,7 +15,7 @@ use qfabric_types::format::Format;
 use qfabric_types::memory::CALL_SERVICE;
 
 use super::plan::{Plan, is_handler};
-use super::problems;
+use super::{inputs, problems};
 use crate::auth::{self, Peer, Target};
 
 /// Shortest period of a user's timer.
@@ -101,9 +101,9 @@ pub(super) fn check_calls(request: &SubscriptionRequest) -> Result<(), Problem> 
 
 /// A chain must not submit events to the channel from which it gets them.
 pub(super) fn check_no_loop(service: &ServiceInfo, channel: &Name) -> Result<(), Problem> {
-    let inputs = service.name.strip_prefix(CHANNEL_SERVICE).into_iter().flat_map(|names| names.split('+'));
-    let mut sources = inputs.map(|input| input.split('/').next().unwrap_or(input));
-    match sources.any(|source| source == channel.as_str()) {
+    let is_of_channels = service.name.starts_with(CHANNEL_SERVICE);
+    let sources = if is_of_channels { inputs::named(&service.name)? } else { Vec::new() };
+    match sources.iter().any(|source| source.channel.name == *channel) {
         true => Err(problems::chain(
             format!("the chain submits the events of channel {channel} to the same channel"),
             "name another channel",

@@ -4,6 +4,7 @@
 //! comes from, and a structure for each input. It has the name of the type if the service names one, else that of the
 //! channel. An event fills one structure; the others are zeros.
 
+use qfabric_ecode::WHICH;
 use qfabric_types::api::Problem;
 use qfabric_types::api::ecalls::CHANNEL_SERVICE;
 use qfabric_types::channel::{ChannelId, Name};
@@ -15,8 +16,6 @@ use crate::channels::{Arrivals, Inlet};
 
 /// Largest number of inputs of a service. Each is a member of its channel, and counts as one of the user.
 const MOST: usize = 8;
-/// The member with the number of the input, as the queues of E-code read it.
-const WHICH: &str = "which";
 
 /// The bytes and the times of an event.
 type Arrival = (Vec<u8>, Stamp);

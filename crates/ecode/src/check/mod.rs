@@ -42,6 +42,7 @@ use crate::environment::Environment;
 use crate::hir::{Base, FunctionId, Place, Repetition, Uses};
 use crate::parser::Failed;
 use findings::Findings;
+pub use queues::WHICH;
 use scope::{Scopes, Symbol};
 use statics::Statics;
 use types::{Struct, Type};

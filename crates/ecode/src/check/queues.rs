@@ -37,8 +37,8 @@ const COUNT: u32 = 8;
 const DROPPED: u32 = 16;
 const PLACES: u32 = 24;
 
-/// The member of the input with the number of the structure that the event is in.
-const WHICH: &str = "which";
+/// The member of the input with the number of the structure that the event is in, counted from 0.
+pub const WHICH: &str = "which";
 const SUBMIT: &str = "EVsubmit";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
