@@ -45,7 +45,7 @@ fn frames_with_deadlines_arrive_at_the_frame_rate() {
     assert!(said.contains("nothing is reserved"), "{said}");
     let (sent, received) = (json(&sent.stdout), json(&received.stderr));
     assert_eq!(sent["frames"], 100);
-    // A busy machine may be late for most; what is late is dropped, and counted.
+    // On a busy machine most frames may be late. Late frames are dropped and counted.
     assert!(received["in_time"].as_u64().unwrap() > 0, "{received}");
     assert!(sent["seconds"].as_f64().unwrap() > 3.0, "100 frames at 25 per second: {sent}");
 }

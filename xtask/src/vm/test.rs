@@ -18,7 +18,7 @@ use super::qemu::{End, QEMU};
 use super::session::{Outcome, Session, build_init, interruption};
 use super::targets::{self, Programs};
 
-/// Beside other work, an emulated machine takes up to so many times its time.
+/// On a host with other work, an emulated machine takes at most this many times its time on an idle host.
 const SLOWER: u32 = 10;
 
 /// Selection from the plan.

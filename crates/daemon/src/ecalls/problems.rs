@@ -82,7 +82,7 @@ pub(crate) fn limit(what: &str, limit: impl std::fmt::Display, key: &str) -> Pro
     new("ecalls_limit", format!("{what}, {limit} is the limit"), format!("end what you do not need, or raise {key}"))
 }
 
-/// As [`limit`]; `ended` of what is counted has ended, but processes still hold its descriptors or memory.
+/// As [`limit`]. A part of what is counted, `ended`, has ended, but processes still hold its descriptors or memory.
 pub(crate) fn limit_with_kept(what: &str, ended: u64, most: impl std::fmt::Display, key: &str) -> Problem {
     match ended {
         0 => limit(what, most, key),
